@@ -1,0 +1,71 @@
+"""YAML file plus `--set a.b=c` to a validated RunConfig, with one-line errors."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from configs.run import RunConfig
+
+
+class ConfigError(ValueError):
+    """The configuration is wrong; the message is one line that names the field to change."""
+
+
+def load_config(path: Path, overrides: list[str] | None = None) -> RunConfig:
+    """Read a YAML preset and apply `a.b=c` overrides (values are YAML).
+
+    Raises ConfigError, one line, for an unreadable file, an unknown key or a value out of range.
+    """
+    try:
+        document = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}): give the path of a YAML config") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not YAML: {_one_line(error)}") from None
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path}: must be a mapping of sections, such as configs/tiny-cpu.yaml")
+    for override in overrides or []:
+        _apply(document, override)
+    return parse_config(document, folder=path.resolve().parent, where=str(path))
+
+
+def parse_config(document: dict[str, Any], folder: Path, where: str = "config") -> RunConfig:
+    """Validate a mapping; relative paths in it are taken from `folder`."""
+    try:
+        return RunConfig.model_validate(document, context={"folder": folder})
+    except ValidationError as error:
+        raise ConfigError(f"{where}: {describe(error)}") from None
+
+
+def describe(error: ValidationError) -> str:
+    """All problems of a validation error in one line: `field: what is wrong`."""
+    problems = []
+    for item in error.errors(include_url=False):
+        field = ".".join(str(part) for part in item["loc"])
+        message = item["msg"].removeprefix("Value error, ")
+        if item["type"] == "extra_forbidden":
+            message = "unknown key: remove it or correct its spelling"
+        problems.append(f"{field}: {message}" if field else message)
+    return "; ".join(problems)
+
+
+def _apply(document: dict[str, Any], override: str) -> None:
+    dotted, separator, text = override.partition("=")
+    if not separator or not dotted:
+        raise ConfigError(f'--set "{override}": write it as section.field=value')
+    *parents, leaf = dotted.split(".")
+    section: Any = document
+    for parent in parents:
+        section = section.setdefault(parent, {})
+        if not isinstance(section, dict):
+            raise ConfigError(f'--set "{override}": {parent} is a value, not a section')
+    try:
+        section[leaf] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f'--set "{override}": not a YAML value: {_one_line(error)}') from None
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

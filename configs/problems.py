@@ -1,0 +1,40 @@
+"""Which problems the policy practises on, and how a problem becomes a prompt."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from configs.base import LocalPath, Section
+
+
+class ArithmeticProblems(Section):
+    """Generated three-family integer arithmetic with worked solutions; a fixed part is held out by CRC32."""
+
+    kind: Literal["arithmetic"]
+    families: tuple[Literal["sum", "product", "remainder"], ...] = Field(
+        default=("sum", "product", "remainder"), min_length=1
+    )
+    """Families to draw from, uniformly."""
+
+
+class AdditionProblems(Section):
+    r"""Generated two-digit additions behind three worked examples; the prompt ends in `\boxed{`."""
+
+    kind: Literal["few_shot_addition"]
+
+
+class JsonlProblems(Section):
+    """A JSONL file, one object a line with `problem` and an integer `answer`, and optionally `id`."""
+
+    kind: Literal["jsonl"]
+    path: LocalPath
+    """The file."""
+    template: str = "Problem: {problem}\nSolution:"
+    """The prompt; `{problem}` is replaced by the problem's text."""
+    held_out_fraction: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the problems, chosen by CRC32 of the prompt, that training never sees."""
+
+
+ProblemsConfig = Annotated[
+    ArithmeticProblems | AdditionProblems | JsonlProblems, Field(discriminator="kind")
+]

@@ -1,0 +1,71 @@
+"""The whole configuration of a run."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from configs.base import LocalPath, Section
+from configs.evaluation import EvaluationConfig
+from configs.model import ModelConfig
+from configs.problems import ProblemsConfig
+from configs.rollout import EmbeddedEngine, RolloutConfig
+from configs.training import AlgorithmConfig, GateConfig, TrainerConfig
+from configs.weights import PublishConfig
+
+
+class LoopConfig(Section):
+    """How many steps, and what overlaps with what."""
+
+    mode: Literal["sync", "ahead"] = "sync"
+    """sync: generate, train, publish. ahead: generate step n+1 while training step n (lag 1)."""
+    steps: int = Field(default=60, ge=1)
+    """Steps of the run."""
+
+
+class StoreConfig(Section):
+    """Where the run's commits, batches, weights and checkpoints are kept."""
+
+    kind: Literal["local"] = "local"
+    path: LocalPath | None = None
+    """Folder of the run store; `runs` under the state folder when absent."""
+
+
+class RunConfig(Section):
+    """A run of RL post-training: everything its weights are a function of, and where it happens."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")
+    """Name of the experiment: lower-case letters, digits and dashes."""
+    seed: int = Field(default=0, ge=0)
+    """Seeds prompts and sampling."""
+    deterministic: bool = True
+    """Sync mode only: the same configuration gives the same weights to the bit."""
+    model: ModelConfig
+    problems: ProblemsConfig
+    loop: LoopConfig = LoopConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    engine: EmbeddedEngine = EmbeddedEngine()
+    algorithm: AlgorithmConfig = AlgorithmConfig()
+    trainer: TrainerConfig = TrainerConfig()
+    gates: GateConfig = GateConfig()
+    publish: PublishConfig = PublishConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    store: StoreConfig = StoreConfig()
+
+    @model_validator(mode="after")
+    def _fields_agree(self) -> "RunConfig":
+        if self.deterministic and self.loop.mode != "sync":
+            raise ValueError(
+                f'deterministic is true but loop.mode is "{self.loop.mode}": '
+                'set loop.mode "sync" or deterministic false'
+            )
+        if self.rollout.max_new_tokens >= self.engine.context_length:
+            raise ValueError(
+                f"rollout.max_new_tokens {self.rollout.max_new_tokens} leaves no room for a prompt in "
+                f"engine.context_length {self.engine.context_length}: raise engine.context_length"
+            )
+        if self.rollout.prompts_per_step % self.trainer.data_parallel:
+            raise ValueError(
+                f"rollout.prompts_per_step {self.rollout.prompts_per_step} is not a multiple of "
+                f"trainer.data_parallel {self.trainer.data_parallel}: change one of them"
+            )
+        return self

@@ -1,0 +1,84 @@
+"""The record of finished steps. Resume, the ledger and MLflow all follow from it."""
+
+from pydantic import BaseModel, ConfigDict
+
+from infra.store.base import KeyExistsError, Store
+from tasks.samples import BatchRef
+
+
+class PublishReport(BaseModel):
+    """How a weight version reached the engines."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    transport: str
+    seconds: float
+    bytes: int
+    """Bytes that one engine received."""
+    gb_per_second: float
+    """All engines together, 1e9 bytes a second."""
+    engine_hashes: dict[str, str]
+    """Content hash that each engine reported, by engine name."""
+    probe_abs_diff_max: float
+    """Largest |trainer - engine| log-probability over the probe tokens of all engines, nats."""
+
+
+class StepCommit(BaseModel):
+    """A finished step. Step 0 is the initial weights: version 0, without a batch."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    step: int
+    version: int
+    parent_version: int | None
+    weights_hash: str
+    recipe: str
+    """Number format and transport of the published weights, such as `float32/disk`."""
+    batch: BatchRef | None
+    prompt_cursor: int
+    """Prompts drawn so far; the next step draws from here."""
+    rng_seed: int
+    """Seed of prompts and sampling; with step, prompt and sample number it gives every random stream."""
+    checkpoint: str | None
+    """Store key of the trainer checkpoint after this step, when one was written."""
+    publish: PublishReport
+    metrics: dict[str, float]
+    """Metric name (`reward/mean`) to value, as MLflow receives them."""
+    created_at: float
+    """Unix time, seconds."""
+
+
+class CommitLog:
+    """The commits of one run, create-only: a step is committed once."""
+
+    def __init__(self, store: Store, run_id: str) -> None:
+        self._store = store
+        self._prefix = f"{run_id}/steps"
+
+    def append(self, commit: StepCommit) -> None:
+        """Write a step's commit; the same commit again is fine, another one for the step is an error."""
+        key = self._key(commit.step)
+        try:
+            self._store.create(key, commit.model_dump_json(indent=1).encode())
+        except KeyExistsError:
+            if self.read(commit.step).weights_hash != commit.weights_hash:
+                raise
+
+    def read(self, step: int) -> StepCommit:
+        """The commit of a step; KeyMissingError when it is not finished."""
+        return StepCommit.model_validate_json(self._store.read(self._key(step)))
+
+    def steps(self) -> list[int]:
+        """Numbers of the finished steps, ascending."""
+        keys = self._store.list(self._prefix)
+        return sorted(int(key.split("/")[-2]) for key in keys if key.endswith("/commit.json"))
+
+    def all(self) -> list[StepCommit]:
+        """Every commit, oldest first."""
+        return [self.read(step) for step in self.steps()]
+
+    def newest(self) -> StepCommit | None:
+        """The last finished step; None for a run that has not begun."""
+        steps = self.steps()
+        return self.read(steps[-1]) if steps else None
+
+    def _key(self, step: int) -> str:
+        return f"{self._prefix}/{step:06d}/commit.json"

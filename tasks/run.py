@@ -1,0 +1,54 @@
+"""A training run: its id, configuration and the keys of what it stores."""
+
+from functools import cached_property
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from configs.run import RunConfig
+from infra.home import Home
+from infra.store import open_store
+from infra.store.base import Store
+from tasks.commits import CommitLog
+
+
+class Run(BaseModel):
+    """Names a run; everything else about it is looked up in its store or in Ray. Cheap to pass around."""
+
+    model_config = ConfigDict(frozen=True)
+    id: str
+    config: RunConfig
+    home: Path
+    """The state folder."""
+
+    @cached_property
+    def store(self) -> Store:
+        """The store that holds the run."""
+        return open_store(self.config.store, Home(self.home))
+
+    @cached_property
+    def commits(self) -> CommitLog:
+        """The run's finished steps."""
+        return CommitLog(self.store, self.id)
+
+    @property
+    def namespace(self) -> str:
+        """Ray namespace of the run's actors."""
+        return f"overnight-{self.id}"
+
+    def remaining_steps(self) -> range:
+        """Step numbers still to do; steps count from 1, step 0 is the initial weights."""
+        newest = self.commits.newest()
+        return range(newest.step + 1 if newest else 1, self.config.loop.steps + 1)
+
+    def step_key(self, step: int, name: str) -> str:
+        """Key of a file of a step, such as `rollouts.parquet`."""
+        return f"{self.id}/steps/{step:06d}/{name}"
+
+    def weights_key(self, version: int) -> str:
+        """Key of the exported Hugging Face folder of a weight version."""
+        return f"{self.id}/weights/{version:06d}"
+
+    def checkpoint_key(self, step: int) -> str:
+        """Key of the trainer checkpoint folder after a step."""
+        return f"{self.id}/checkpoints/{step:06d}"
