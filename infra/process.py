@@ -1,0 +1,93 @@
+"""Starting, finding and stopping server processes and everything below them."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+_PR_SET_PDEATHSIG = 1
+
+
+def spawn(
+    command: list[str], log: Path, env: dict[str, str] | None = None, dies_with_parent: bool = True
+) -> subprocess.Popen[bytes]:
+    """Start a server with its output in `log`, in a session of its own.
+
+    `env` adds to this process's environment. With `dies_with_parent` the kernel kills the child when the
+    thread that started it ends, so call this from a thread that lives as long as the child should.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    libc = ctypes.CDLL(None) if dies_with_parent else None
+
+    def before_exec() -> None:
+        if libc is not None:
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(env or {})},
+            start_new_session=True,
+            preexec_fn=before_exec,
+        )
+
+
+def stop_tree(pid: int, grace_s: float = 10) -> None:
+    """Terminate a process and all its descendants, then kill what is left; fine when already gone."""
+    try:
+        root = psutil.Process(pid)
+        family = [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return
+    for process in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.terminate()
+    _, alive = psutil.wait_procs(family, timeout=grace_s)
+    for process in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(alive, timeout=grace_s)
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether a server could listen on the port now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def wait_until(ready: Callable[[], bool], timeout_s: float, what: str, every_s: float = 0.2) -> None:
+    """Poll until `ready()`; TimeoutError naming `what` after timeout_s seconds."""
+    deadline = time.monotonic() + timeout_s
+    while not ready():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what} was not ready within {timeout_s:.0f} s")
+        time.sleep(every_s)
+
+
+def log_tail(log: Path, lines: int = 5) -> str:
+    """The last lines of a log in one line, for error messages."""
+    if not log.exists():
+        return "no log"
+    return " | ".join(log.read_text(errors="replace").splitlines()[-lines:])
