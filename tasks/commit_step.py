@@ -1,0 +1,93 @@
+"""Finishing a step: its commit, and what follows from it."""
+
+import time
+
+import ray
+from prefect import get_run_logger
+
+from tasks.commits import PublishReport, StepCommit
+from tasks.retry import stage
+from tasks.reward.graded import Graded
+from tasks.run import Run
+from tasks.tracking import TRACKER
+from tasks.training.update import Update, prune_checkpoints
+from tasks.weights.staging import prune_weights
+
+
+@stage(name="commit-step", task_run_name="{run.id} step {update.step}: commit version {update.version}")
+def commit_step(
+    run: Run, graded: Graded | None, update: Update, published: PublishReport, since: float
+) -> StepCommit:
+    """Write the step's commit; `since` is when the step before it ended, Unix seconds."""
+    commit = write_commit(run, graded, update, published, since)
+    get_run_logger().info(
+        "step %d: version %d, reward %.3f, divergence %.2g",
+        commit.step,
+        commit.version,
+        commit.metrics.get("reward/mean", float("nan")),
+        commit.metrics.get("divergence/logprob_abs_diff_max", float("nan")),
+    )
+    return commit
+
+
+def write_commit(
+    run: Run, graded: Graded | None, update: Update, published: PublishReport, since: float
+) -> StepCommit:
+    """Commit the step, tell MLflow's projector, and remove what is no longer needed."""
+    commit = StepCommit(
+        step=update.step,
+        version=update.version,
+        parent_version=update.parent,
+        weights_hash=update.weights_hash,
+        recipe=f"{run.config.engine.dtype}/{published.transport}",
+        batch=graded.ref if graded else None,
+        prompt_cursor=update.step * run.config.rollout.prompts_per_step,
+        rng_seed=run.config.seed,
+        checkpoint=update.checkpoint,
+        publish=published,
+        metrics={
+            **update.metrics,
+            **_publish_metrics(published),
+            **_times(run, graded, update, published, time.time() - since),
+        },
+        created_at=time.time(),
+    )
+    run.commits.append(commit)
+    _notify_tracker(run)
+    prune_checkpoints(run)
+    prune_weights(run, commit.version)
+    return commit
+
+
+def _publish_metrics(published: PublishReport) -> dict[str, float]:
+    return {
+        "publish/seconds": published.seconds,
+        "publish/bytes": float(published.bytes),
+        "publish/gb_per_second": published.gb_per_second,
+        "publish/probe_abs_diff_max": published.probe_abs_diff_max,
+    }
+
+
+def _times(
+    run: Run, graded: Graded | None, update: Update, published: PublishReport, step_seconds: float
+) -> dict[str, float]:
+    generate = graded.generate_seconds if graded else 0.0
+    overlapped = run.config.loop.mode == "ahead"
+    busy = max(generate, update.train_seconds) if overlapped else generate + update.train_seconds
+    return {
+        "time/step": step_seconds,
+        "time/generate": generate,
+        "time/grade": graded.grade_seconds if graded else 0.0,
+        "time/train": update.train_seconds,
+        "time/stage": update.stage_seconds,
+        "time/publish": published.seconds,
+        "time/overhead": max(0.0, step_seconds - busy),
+    }
+
+
+def _notify_tracker(run: Run) -> None:
+    """Let MLflow catch up in its own process; a step never waits for it."""
+    try:
+        ray.get_actor(TRACKER, namespace=run.namespace).project.remote()
+    except ValueError:
+        pass  # no tracker: `overnight sync-mlflow` projects the commits later

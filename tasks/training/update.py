@@ -1,0 +1,80 @@
+"""One update of the policy: train on a graded batch, checkpoint, and stage the new weight version."""
+
+import time
+from dataclasses import dataclass
+
+from tasks.models import prepare_model, prepared_tokenizer
+from tasks.problems import build_source
+from tasks.reward.graded import Graded
+from tasks.run import Run
+from tasks.training.recovery import ready_trainer
+from tasks.weights.staging import StagedVersion, stage
+
+
+@dataclass(frozen=True)
+class Update:
+    """A staged weight version and how it was made."""
+
+    step: int
+    version: int
+    parent: int | None
+    weights_hash: str
+    checkpoint: str | None
+    metrics: dict[str, float]
+    train_seconds: float
+    stage_seconds: float
+
+
+def initial_update(run: Run) -> Update:
+    """Version 0: the model that the run starts from, as the trainer holds it."""
+    started = time.monotonic()
+    staged = _stage(run, step=0, parent=None)
+    return Update(0, staged.version, None, staged.manifest.hash, None, {}, 0.0, time.monotonic() - started)
+
+
+def update_policy(run: Run, graded: Graded, parent: int) -> Update:
+    """Train `parent`'s weights on a graded batch; done once, however often it is called."""
+    trainer = ready_trainer(run)
+    started = time.monotonic()
+    report = trainer.train(graded.step, graded.ref)
+    trained = time.monotonic()
+    checkpoint = _checkpoint(run, graded.step)
+    staged = _stage(run, graded.step, parent)
+    return Update(
+        graded.step,
+        staged.version,
+        parent,
+        staged.manifest.hash,
+        checkpoint,
+        report.metrics,
+        trained - started,
+        time.monotonic() - trained,
+    )
+
+
+def probe_sequences(run: Run) -> list[list[int]]:
+    """The run's fixed probe: token sequences of its first training prompts."""
+    count = run.config.publish.probe_sequences
+    problems = build_source(run.config.problems).training(run.config.seed, 0, count)
+    tokenizer = prepared_tokenizer(run.config.model, run.home)
+    return [tokenizer(problem.prompt).input_ids for problem in problems]
+
+
+def prune_checkpoints(run: Run) -> None:
+    """Remove trainer checkpoints beyond trainer.keep_checkpoints, oldest first."""
+    keys = [commit.checkpoint for commit in run.commits.all() if commit.checkpoint]
+    for key in keys[: -run.config.trainer.keep_checkpoints]:
+        run.store.remove(key)
+
+
+def _checkpoint(run: Run, step: int) -> str | None:
+    if step % run.config.trainer.checkpoint_every and step != run.config.loop.steps:
+        return None
+    key = run.checkpoint_key(step)
+    ready_trainer(run).save(run.store.folder(key))
+    return key
+
+
+def _stage(run: Run, step: int, parent: int | None) -> StagedVersion:
+    model_path = prepare_model(run.config.model, run.home)
+    return stage(run, ready_trainer(run), model_path, step, parent, probe_sequences(run))

@@ -1,0 +1,81 @@
+"""Bringing a weight version to engines: transfer, compare hashes, probe, and only then stamp."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+
+from configs.weights import PublishConfig
+from tasks.cluster.engines import Engine
+from tasks.commits import PublishReport
+from tasks.weights.staging import Probe, StagedVersion
+from tasks.weights.transport import Transfer
+
+T = TypeVar("T")
+UNVERIFIED = -1
+"""Stamp of an engine whose weights are being changed: it gets no traffic."""
+
+
+class PublishRefused(RuntimeError):
+    """An engine does not hold the weights that the trainer does; the version was not announced."""
+
+
+def publish(
+    engines: list[Engine], staged: StagedVersion, transfer: Transfer, config: PublishConfig
+) -> PublishReport:
+    """Bring a staged version to all the engines, or raise PublishRefused with none of them stamped with it."""
+    on_all(engines, lambda engine: engine.client.stamp(UNVERIFIED))
+    started = time.monotonic()
+    on_all(engines, lambda engine: engine.client.pause())
+    try:
+        transfer(engines, staged)
+        seconds = time.monotonic() - started
+        hashes = dict(on_all(engines, lambda engine: (engine.name, _verified_hash(engine, staged))))
+    finally:
+        on_all(engines, lambda engine: engine.client.resume())
+    differences = on_all(engines, lambda engine: _verified_probe(engine, staged, config.probe_tolerance))
+    on_all(engines, lambda engine: engine.client.stamp(staged.version))
+    return PublishReport(
+        transport=config.transport,
+        seconds=seconds,
+        bytes=staged.manifest.bytes,
+        gb_per_second=staged.manifest.bytes * len(engines) / seconds / 1e9,
+        engine_hashes=hashes,
+        probe_abs_diff_max=max(differences),
+    )
+
+
+def probe_difference(engine: Engine, probe: Probe) -> float:
+    """Largest |trainer - engine| log-probability over the probe's tokens, nats; nan when one is not a number."""
+    scored = engine.client.score(probe.sequences)
+    return float(np.max(np.abs(np.concatenate(scored) - np.concatenate(probe.logprobs))))
+
+
+def on_all(engines: list[Engine], action: Callable[[Engine], T]) -> list[T]:
+    """Run an action on every engine at once; the first failure is raised after all have ended."""
+    with ThreadPoolExecutor(max_workers=len(engines)) as pool:
+        return list(pool.map(action, engines))
+
+
+def _verified_hash(engine: Engine, staged: StagedVersion) -> str:
+    held = engine.client.checksums()
+    expected = {name: entry.hash for name, entry in staged.manifest.tensors.items()}
+    wrong = sorted(name for name in expected.keys() | held.keys() if expected.get(name) != held.get(name))
+    if wrong:
+        raise PublishRefused(
+            f"version {staged.version} refused: {engine.name} holds {len(wrong)} of {len(expected)} tensors "
+            f"that differ from the manifest (first: {wrong[0]})"
+        )
+    return staged.manifest.hash
+
+
+def _verified_probe(engine: Engine, staged: StagedVersion, tolerance: float) -> float:
+    difference = probe_difference(engine, staged.probe)
+    if not difference <= tolerance:  # also refuses nan
+        raise PublishRefused(
+            f"version {staged.version} refused: log-probabilities of {engine.name} differ from the trainer's "
+            f"by {difference:.3g}, more than publish.probe_tolerance {tolerance:g}"
+        )
+    return difference

@@ -1,0 +1,48 @@
+"""Keeping the run's engines on the version that the next rollouts want."""
+
+import contextlib
+from pathlib import Path
+
+from infra.engines.client import EngineClient
+from infra.store.base import KeyMissingError
+from tasks.cluster.engines import EngineFleet
+from tasks.commits import PublishReport
+from tasks.run import Run
+from tasks.training.group import TrainerGroup
+from tasks.weights.publish import PublishRefused, publish
+from tasks.weights.staging import read_staged
+from tasks.weights.transport import Transfer, from_disk, from_trainer
+
+
+def publish_version(run: Run, version: int, parent: int | None) -> PublishReport:
+    """Bring the trainer's version to every engine; when one refuses, the engines go back to the parent."""
+    staged = read_staged(run, version)
+    engines = EngineFleet(run).start(staged.folder)
+    try:
+        return publish(engines, staged, _transfer(run), run.config.publish)
+    except PublishRefused:
+        if parent is not None:
+            with contextlib.suppress(PublishRefused, KeyMissingError):
+                publish(engines, read_staged(run, parent), from_disk, run.config.publish)
+        raise
+
+
+def serving_clients(run: Run, version: int) -> list[EngineClient]:
+    """Clients of all the run's engines, each with `version` verified on it.
+
+    An engine that is down is started again, and one that holds anything else gets the version from its
+    exported folder, with hashes and probe checked, before its client is handed out.
+    """
+    fleet = EngineFleet(run)
+    serving = {engine.name for engine in fleet.serving(version)}
+    if len(serving) < run.config.engine.count:
+        staged = read_staged(run, version)
+        behind = [engine for engine in fleet.start(staged.folder) if engine.name not in serving]
+        publish(behind, staged, from_disk, run.config.publish)
+    return [engine.client for engine in fleet.serving(version)]
+
+
+def _transfer(run: Run) -> Transfer:
+    if run.config.publish.transport == "disk":
+        return from_disk
+    return from_trainer(TrainerGroup.connect(run), run.config.publish)

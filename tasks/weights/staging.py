@@ -1,0 +1,78 @@
+"""A staged weight version: its exported folder, what is in it, and how the trainer scores with it."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from infra.store.base import KeyExistsError
+from tasks.run import Run
+from tasks.training.group import TrainerGroup
+from tasks.weights.ledger import stage_version
+from tasks.weights.manifest import Manifest
+
+
+class Probe(BaseModel):
+    """Fixed token sequences and the trainer's log-probabilities of their tokens[1:] at temperature 1."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    sequences: list[list[int]]
+    logprobs: list[list[float]]
+
+
+@dataclass(frozen=True)
+class StagedVersion:
+    """Everything that is needed to bring a weight version to an engine, and to check that it is there."""
+
+    version: int
+    folder: Path
+    manifest: Manifest
+    probe: Probe
+
+
+def stage(
+    run: Run, trainer: TrainerGroup, model_path: Path, step: int, parent: int | None, probe: list[list[int]]
+) -> StagedVersion:
+    """Export the trainer's weights after `step` as a version; the same weights again give the same version."""
+    incoming = run.store.folder(f"{run.id}/weights/incoming-{step:06d}")
+    shutil.rmtree(incoming, ignore_errors=True)
+    manifest = trainer.export(incoming, model_path)
+    version = stage_version(run, manifest, parent, step)
+    folder = run.store.folder(run.weights_key(version))
+    if folder.exists():
+        shutil.rmtree(incoming)
+    else:
+        incoming.rename(folder)
+    scored = Probe(sequences=probe, logprobs=trainer.score(probe))
+    try:
+        run.store.create(_probe_key(run, version), scored.model_dump_json().encode())
+    except KeyExistsError:
+        pass  # an earlier try of this step got as far as here
+    return read_staged(run, version)
+
+
+def read_staged(run: Run, version: int) -> StagedVersion:
+    """A version that was staged before; KeyMissingError when it was not, or its folder was pruned."""
+    return StagedVersion(
+        version,
+        run.store.folder(run.weights_key(version)),
+        Manifest.model_validate_json(run.store.read(f"{run.weights_key(version)}/manifest.json")),
+        Probe.model_validate_json(run.store.read(_probe_key(run, version))),
+    )
+
+
+def prune_weights(run: Run, current: int) -> None:
+    """Remove exported folders beyond publish.keep_versions; version 0 and the current one stay."""
+    keep = run.config.publish.keep_versions
+    if keep is None:
+        return
+    keys = run.store.list(f"{run.id}/weights")
+    versions = sorted({int(part) for key in keys if (part := key.split("/")[2]).isdigit()})
+    for version in versions[:-keep]:
+        if version not in (0, current):
+            run.store.remove(run.weights_key(version))
+
+
+def _probe_key(run: Run, version: int) -> str:
+    return f"{run.id}/versions/{version:06d}/probe.json"
