@@ -6,10 +6,11 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from configs.errors import UserError
 from configs.run import RunConfig
 
 
-class ConfigError(ValueError):
+class ConfigError(UserError):
     """The configuration is wrong; the message is one line that names the field to change."""
 
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from configs.base import LocalPath, Section
 
@@ -33,6 +33,13 @@ class JsonlProblems(Section):
     """The prompt; `{problem}` is replaced by the problem's text."""
     held_out_fraction: float = Field(default=0.1, ge=0, lt=1)
     """Share of the problems, chosen by CRC32 of the prompt, that training never sees."""
+
+    @field_validator("template")
+    @classmethod
+    def _shows_the_problem(cls, template: str) -> str:
+        if "{problem}" not in template:
+            raise ValueError("does not show the problem: write {problem} where its text belongs")
+        return template
 
 
 ProblemsConfig = Annotated[

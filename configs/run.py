@@ -35,6 +35,8 @@ class RunConfig(Section):
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,40}$")
     """Name of the experiment: lower-case letters, digits and dashes."""
+    description: str = ""
+    """What a reader of the report should know about this run."""
     seed: int = Field(default=0, ge=0)
     """Seeds prompts and sampling."""
     deterministic: bool = True

@@ -22,6 +22,16 @@ class Home:
         return self.root / "runs"
 
     @property
+    def registry(self) -> Path:
+        """One small file a run, saying which store holds it."""
+        return self.root / "registry"
+
+    @property
+    def locks(self) -> Path:
+        """Lock files: one process works on a run at a time."""
+        return self.root / "locks"
+
+    @property
     def models(self) -> Path:
         """Checkpoint folders prepared from packages."""
         return self.root / "models"

@@ -9,7 +9,7 @@ from tasks.samples import BatchRef
 class PublishReport(BaseModel):
     """How a weight version reached the engines."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
     transport: str
     seconds: float
     bytes: int
@@ -25,7 +25,7 @@ class PublishReport(BaseModel):
 class StepCommit(BaseModel):
     """A finished step. Step 0 is the initial weights: version 0, without a batch."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
     step: int
     version: int
     parent_version: int | None
@@ -54,12 +54,16 @@ class CommitLog:
         self._prefix = f"{run_id}/steps"
 
     def append(self, commit: StepCommit) -> None:
-        """Write a step's commit; the same commit again is fine, another one for the step is an error."""
+        """Write a step's commit; KeyExistsError when the step has one of another version or other weights.
+
+        A step that was done again to the same version and weights is the same commit: the first one stays.
+        """
         key = self._key(commit.step)
         try:
             self._store.create(key, commit.model_dump_json(indent=1).encode())
         except KeyExistsError:
-            if self.read(commit.step).weights_hash != commit.weights_hash:
+            finished = self.read(commit.step)
+            if (finished.version, finished.weights_hash) != (commit.version, commit.weights_hash):
                 raise
 
     def read(self, step: int) -> StepCommit:

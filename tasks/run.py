@@ -41,6 +41,20 @@ class Run(BaseModel):
         newest = self.commits.newest()
         return range(newest.step + 1 if newest else 1, self.config.loop.steps + 1)
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether every step is committed."""
+        return not self.remaining_steps()
+
+    def generates_ahead(self, step: int) -> bool:
+        """Whether the step after `step` is generated while `step` trains."""
+        return self.config.loop.mode == "ahead" and step < self.config.loop.steps
+
+    def evaluates_after(self, step: int) -> bool:
+        """Whether `step` is one after which training pauses for an evaluation."""
+        every = self.config.evaluation.every
+        return every is not None and step % every == 0 and step < self.config.loop.steps
+
     def step_key(self, step: int, name: str) -> str:
         """Key of a file of a step, such as `rollouts.parquet`."""
         return f"{self.id}/steps/{step:06d}/{name}"

@@ -12,8 +12,19 @@ class KeyMissingError(FileNotFoundError):
     """A key is not there."""
 
 
+class StoreError(RuntimeError):
+    """The store cannot be used: unwritable, full or gone. One line that names `store.path`."""
+
+
 class Store(Protocol):
-    """Keys are relative slash-separated paths such as `my-run/steps/000012/commit.json`."""
+    """Keys are relative slash-separated paths such as `my-run/steps/000012/commit.json`.
+
+    Parts of a key are neither empty nor begin with a dot; ValueError otherwise. Every method may raise
+    StoreError.
+    """
+
+    def check_writable(self) -> None:
+        """Write and remove a key; StoreError when that is impossible. For the preflight."""
 
     def read(self, key: str) -> bytes:
         """The bytes of a key; KeyMissingError when absent."""

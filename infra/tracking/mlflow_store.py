@@ -1,0 +1,219 @@
+"""One MLflow run that any process can find again, and write to twice without doubling anything."""
+
+import contextlib
+import json
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from matplotlib.figure import Figure
+from mlflow import MlflowClient
+from mlflow.entities import LoggedModelOutput, Metric, Param, RunTag
+from mlflow.entities import Run as MlflowRun
+from mlflow.exceptions import MlflowException
+from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS, MLFLOW_MODEL_IS_EXTERNAL
+from mlflow.utils.validation import MAX_PARAM_VAL_LENGTH
+from sqlalchemy.exc import SQLAlchemyError
+
+RunStatus = Literal["RUNNING", "FINISHED", "FAILED"]
+
+
+class TrackingError(RuntimeError):
+    """MLflow cannot be reached or written. Work may go on; the same call may succeed later."""
+
+
+@dataclass(frozen=True)
+class ExternalModel:
+    """A LoggedModel whose files stay where they are. No two of a run have the same step or name."""
+
+    step: int
+    name: str
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Metric values of one moment; with `model_id` they also show on the page of that LoggedModel."""
+
+    values: Mapping[str, float]
+    step: int
+    time_s: float
+    """Unix time, seconds."""
+    model_id: str | None = None
+
+
+@contextlib.contextmanager
+def _typed_errors() -> Iterator[None]:
+    try:
+        yield
+    except (MlflowException, SQLAlchemyError, OSError) as error:
+        line = " ".join(str(error).split())
+        raise TrackingError(f"MLflow cannot be reached or written: {line[:300]}") from error
+
+
+class TrackedRun:
+    """An MLflow run found by one of its tags, as it was when it was opened.
+
+    Every method raises TrackingError when MLflow is down, and may be called again after that.
+    """
+
+    def __init__(self, client: MlflowClient, run: MlflowRun) -> None:
+        self._client = client
+        self._run = run
+
+    @classmethod
+    @_typed_errors()
+    def open(
+        cls, uri: str, artifacts: Path, experiment: str, identity: tuple[str, str], start_s: float
+    ) -> "TrackedRun":
+        """The run of an experiment that carries the tag `identity` (key, value); created when there is none.
+
+        `artifacts` is the artifact folder of a new experiment, `start_s` the Unix time at which a new run
+        began. Two processes must not do this at once.
+        """
+        artifacts.mkdir(parents=True, exist_ok=True)
+        client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+        known = client.get_experiment_by_name(experiment)
+        if known is None:
+            experiment_id = client.create_experiment(experiment, (artifacts / experiment).as_uri())
+        else:
+            experiment_id = known.experiment_id
+        key, value = identity
+        found = client.search_runs([experiment_id], f"tags.`{key}` = '{value}'", max_results=1)
+        if found:
+            return cls(client, found[0])
+        created = client.create_run(
+            experiment_id, start_time=_milliseconds(start_s), tags={key: value}, run_name=value
+        )
+        return cls(client, created)
+
+    @property
+    def id(self) -> str:
+        """MLflow's id of the run."""
+        return self._run.info.run_id
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """Tags of the run."""
+        return self._run.data.tags
+
+    @_typed_errors()
+    def describe(self, params: Mapping[str, str], files: Mapping[str, str]) -> None:
+        """Give the run its parameters (cut to MLflow's length) and text artifacts, unless it has them."""
+        if self._run.data.params:
+            return
+        for path, text in files.items():
+            self._client.log_text(self.id, text, path)
+        cut = [Param(key, value[:MAX_PARAM_VAL_LENGTH]) for key, value in params.items()]
+        self._client.log_batch(self.id, params=cut, synchronous=True)
+
+    @_typed_errors()
+    def models(self, models: Sequence[ExternalModel]) -> dict[int, str]:
+        """Model id by step of all LoggedModels of the run, after creating those of `models` that are missing."""
+        ids = {output.step: output.model_id for output in self._run.outputs.model_outputs}
+        missing = [model for model in models if model.step not in ids]
+        unlinked = self._unlinked(missing)
+        created = {
+            model.step: unlinked.get(model.name) or self._create_model(model) for model in missing
+        }
+        for model_id in created.values():
+            self._client.finalize_logged_model(model_id, "READY")
+        if created:
+            outputs = [LoggedModelOutput(model_id, step) for step, model_id in created.items()]
+            self._client.log_outputs(self.id, outputs)
+        return ids | created
+
+    @_typed_errors()
+    def log(self, measurements: Iterable[Measurements]) -> None:
+        """Write metrics in batches; those that are there already stay as they are."""
+        metrics = [
+            Metric(
+                name,
+                value,
+                _milliseconds(moment.time_s),
+                moment.step,
+                # MLflow would show 0 for a nan on a model's page
+                model_id=moment.model_id if math.isfinite(value) else None,
+            )
+            for moment in measurements
+            for name, value in moment.values.items()
+        ]
+        self._client.log_batch(self.id, metrics=metrics, synchronous=True)
+
+    @_typed_errors()
+    def tag(self, tags: Mapping[str, str]) -> None:
+        """Set tags of the run."""
+        run_tags = [RunTag(key, value) for key, value in tags.items()]
+        self._client.log_batch(self.id, tags=run_tags, synchronous=True)
+
+    @_typed_errors()
+    def write_table(self, path: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write (or replace) a table artifact `path`.json, which MLflow shows in its evaluation view."""
+        columns = list(dict.fromkeys(name for row in rows for name in row))
+        table = {"columns": columns, "data": [[row.get(name) for name in columns] for row in rows]}
+        self._client.log_text(self.id, json.dumps(table), path)
+        tables = json.loads(self._client.get_run(self.id).data.tags.get(MLFLOW_LOGGED_ARTIFACTS, "[]"))
+        entry = {"path": path, "type": "table"}
+        if entry not in tables:
+            self._client.set_tag(self.id, MLFLOW_LOGGED_ARTIFACTS, json.dumps([*tables, entry]))
+
+    @_typed_errors()
+    def write_figure(self, path: str, figure: Figure) -> None:
+        """Write (or replace) an image artifact."""
+        self._client.log_figure(self.id, figure, path)
+
+    @_typed_errors()
+    def set_status(self, status: RunStatus, end_s: float | None = None) -> None:
+        """Say how the run stands; `end_s` is the Unix time at which it ended."""
+        if status == "RUNNING":
+            if self._run.info.status != status:
+                self._client.update_run(self.id, status=status)
+        else:
+            end = _milliseconds(time.time() if end_s is None else end_s)
+            self._client.set_terminated(self.id, status=status, end_time=end)
+
+    @_typed_errors()
+    def register(self, registry: str, model_id: str, source: str, alias: str | None = None) -> None:
+        """Make a LoggedModel the newest version of a registered model, unless it is a version already.
+
+        `source` is the URI of its files, which are not copied. `alias`, when given, points at it from now on.
+        """
+        if not self._client.search_registered_models(f"name = '{registry}'"):
+            self._client.create_registered_model(registry)
+        versions = self._client.search_model_versions(f"name = '{registry}' AND run_id = '{self.id}'")
+        number = next((item.version for item in versions if item.tags.get("model_id") == model_id), None)
+        if number is None:
+            number = self._client.create_model_version(
+                registry, source, run_id=self.id, model_id=model_id, tags={"model_id": model_id}
+            ).version
+        if alias is not None:
+            self._client.set_registered_model_alias(registry, alias, number)
+
+    def _unlinked(self, models: Sequence[ExternalModel]) -> dict[str, str]:
+        """Model id by name of models that a killed process created without linking them to the run."""
+        if not models:
+            return {}
+        names = ", ".join(f"'{model.name}'" for model in models)
+        found = self._client.search_logged_models(
+            [self._run.info.experiment_id],
+            filter_string=f"source_run_id = '{self.id}' AND name IN ({names})",
+            max_results=len(models),
+        )
+        return {model.name: model.model_id for model in found}
+
+    def _create_model(self, model: ExternalModel) -> str:
+        return self._client.create_logged_model(
+            self._run.info.experiment_id,
+            name=model.name,
+            source_run_id=self.id,
+            tags={**model.tags, MLFLOW_MODEL_IS_EXTERNAL: "true"},
+            params=dict(model.params),
+        ).model_id
+
+
+def _milliseconds(time_s: float) -> int:
+    return round(time_s * 1000)

@@ -1,0 +1,25 @@
+"""Prefect's doors to reporting."""
+
+import ray
+from prefect import task
+from prefect.artifacts import create_markdown_artifact
+
+from infra.tracking import TrackingError
+from tasks.report import RunReport, report_of
+from tasks.retry import stage
+from tasks.run import Run
+from tasks.tracking import finish_run
+
+
+@stage(name="write-report", task_run_name="{run.id}: report")
+def write_report(run: Run) -> RunReport:
+    """The run's report, also as an artifact in Prefect's UI."""
+    report = report_of(run)
+    create_markdown_artifact(report.markdown(), key=f"report-{run.config.name}", description=run.id)
+    return report
+
+
+@task(name="record-in-mlflow", task_run_name="{run.id}: record in MLflow", retries=2, retry_delay_seconds=5)
+def record_in_mlflow(run: Run) -> None:
+    """Bring MLflow up to date with every commit and evaluation of the run, and add the plots."""
+    finish_run(run)

@@ -1,0 +1,99 @@
+"""Creating runs, finding them again, and keeping two processes off the same one."""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from configs.errors import UserError
+from configs.run import RunConfig, StoreConfig
+from infra.home import Home
+from infra.store import open_store
+from infra.store.base import KeyExistsError, KeyMissingError
+from tasks.run import Run
+
+
+class RunError(UserError):
+    """The run asked for cannot be used; the message is one line."""
+
+
+def create_run(config: RunConfig, home: Home, run_id: str | None = None) -> Run:
+    """A new run, or the one of that id when its configuration is the same; RunError when it is another."""
+    run = Run(id=run_id or _fresh_id(config.name, home), config=config, home=home.root)
+    if not run.id.replace("-", "").replace("_", "").replace(".", "").isalnum() or run.id[0] in ".-":
+        raise RunError(f"run id {run.id!r}: use letters, digits, dashes, dots and underscores")
+    try:
+        run.store.create(f"{run.id}/run.json", config.model_dump_json(indent=1).encode())
+    except KeyExistsError:
+        if RunConfig.model_validate_json(run.store.read(f"{run.id}/run.json")) != config:
+            raise RunError(
+                f"run {run.id} exists with another configuration: choose another --run-id, "
+                f"or continue it with `overnight resume {run.id}`"
+            ) from None
+    home.registry.mkdir(parents=True, exist_ok=True)
+    (home.registry / f"{run.id}.json").write_text(config.store.model_dump_json())
+    return run
+
+
+def load_run(run_id: str, home: Home) -> Run:
+    """A run that was created before; RunError, naming the known ones, when there is none of that id."""
+    try:
+        store = StoreConfig.model_validate_json((home.registry / f"{run_id}.json").read_text())
+        data = open_store(store, home).read(f"{run_id}/run.json")
+        return Run(id=run_id, config=RunConfig.model_validate_json(data), home=home.root)
+    except (FileNotFoundError, KeyMissingError):
+        known = ", ".join(_ids(home)) or "none"
+        raise RunError(f"no run {run_id} under {home.root}: known runs are {known}") from None
+    except ValidationError as error:
+        raise RunError(f"run {run_id}: its stored configuration cannot be read: {error.errors()[0]['msg']}") from None
+
+
+def all_runs(home: Home) -> list[Run]:
+    """Every run of the state folder, oldest first."""
+    return [load_run(run_id, home) for run_id in _ids(home)]
+
+
+def open_run(config: RunConfig, home: Home, run_id: str | None) -> Run:
+    """What a schedule works on: the run of that id, else the newest unfinished one of this configuration,
+    else a new one."""
+    if run_id is None:
+        unfinished = [run for run in all_runs(home) if run.config == config and not run.is_finished]
+        if unfinished:
+            return unfinished[-1]
+    return create_run(config, home, run_id)
+
+
+@contextmanager
+def exclusive(run: Run) -> Iterator[None]:
+    """Hold the run for this process; RunError when another process has it. Let go of when the process dies."""
+    locks = Home(run.home).locks
+    locks.mkdir(parents=True, exist_ok=True)
+    with (locks / f"{run.id}.lock").open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise RunError(f"run {run.id} is being worked on by process {lock.read()}: wait for it") from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
+
+
+def _ids(home: Home) -> list[str]:
+    files: list[Path] = sorted(home.registry.glob("*.json"), key=lambda path: path.stat().st_mtime)
+    return [path.stem for path in files]
+
+
+def _fresh_id(name: str, home: Home) -> str:
+    base = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    taken = set(_ids(home))
+    return next(
+        candidate
+        for candidate in (base, *(f"{base}-{number}" for number in range(2, 1000)))
+        if candidate not in taken
+    )

@@ -1,0 +1,46 @@
+"""Bounds that a step must keep before its optimizer step is taken."""
+
+import math
+
+from torch import Tensor
+
+from configs.training import GateConfig
+from tasks.training.divergence import Divergence
+from tasks.training.errors import StepRefused
+
+
+def check_logprobs(step: int, logprobs_N: Tensor) -> None:
+    """Refuse a step whose recomputed log-probabilities are not all finite."""
+    broken = int((~logprobs_N.isfinite()).sum())
+    if broken:
+        raise StepRefused(
+            f"step {step} refused: {broken} of {len(logprobs_N)} trainer log-probabilities are not finite; the "
+            "weights are broken: resume from an earlier version, with a lower trainer.learning_rate"
+        )
+
+
+def check_divergence(step: int, divergence: Divergence, gates: GateConfig) -> None:
+    """Refuse a step whose on-version tokens disagree by more than gates.max_logprob_diff."""
+    value, bound = divergence.abs_diff_max_on_version, gates.max_logprob_diff
+    if bound is not None and not value <= bound:  # also refuses nan
+        raise StepRefused(
+            f"step {step} refused: |trainer - rollout| log-probability reaches {value:.3g} nats on tokens of the "
+            f"trainer's own version, above gates.max_logprob_diff {bound:g}: the engines do not serve these "
+            "weights or compute them differently; publish again, or raise the bound"
+        )
+
+
+def check_update(step: int, loss: float, grad_norm: float, gates: GateConfig) -> None:
+    """Refuse an optimizer step with a non-finite loss or gradient, or one above gates.max_grad_norm."""
+    for name, value in (("loss", loss), ("gradient norm", grad_norm)):
+        if not math.isfinite(value):
+            raise StepRefused(
+                f"step {step} refused: {name} is {value}, which is not finite: "
+                "lower trainer.learning_rate or look at the batch's rewards and log-probabilities"
+            )
+    bound = gates.max_grad_norm
+    if bound is not None and grad_norm > bound:
+        raise StepRefused(
+            f"step {step} refused: gradient norm {grad_norm:.4g} is above gates.max_grad_norm {bound:g}: "
+            "lower trainer.learning_rate, or raise the bound"
+        )

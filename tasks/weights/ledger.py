@@ -1,0 +1,107 @@
+"""The record of weight versions: which there are, what became of each, and how it did."""
+
+import time
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from infra.store.base import KeyExistsError, KeyMissingError
+from tasks.commits import StepCommit
+from tasks.run import Run
+from tasks.weights.manifest import Manifest
+
+State = Literal["staged", "published", "retired"]
+
+
+class VersionRecord(BaseModel):
+    """One weight version. What only a finished step knows is None (or empty) on a version without commit."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+    version: int
+    parent: int | None
+    """Version that training started from; None for the initial weights."""
+    step: int
+    hash: str
+    """Content hash of the weights, as every engine reported it."""
+    state: State
+    """staged: not (yet) committed. published: the newest committed version. retired: an earlier one."""
+    bytes: int
+    """Size of the weights, bytes."""
+    recipe: str | None = None
+    """Number format and transport, such as `float32/disk`."""
+    seconds: float | None = None
+    """Time of the transfer to all engines, seconds."""
+    gb_per_second: float | None = None
+    """All engines together, 1e9 bytes a second."""
+    engines: dict[str, str] = {}
+    """Content hash that each engine reported, by engine name."""
+    probe_abs_diff_max: float | None = None
+    """Largest |trainer - engine| log-probability over the probe tokens, nats."""
+    reward: float | None = None
+    """Mean reward of the batch that made the version; of the first batch for the initial weights."""
+    divergence: float | None = None
+    """Mean |trainer - rollout| log-probability over the tokens of that batch, nats."""
+    checkpoint: str | None = None
+    """Store key of the trainer checkpoint after the step."""
+    evaluation: dict[str, float] | None = None
+    """Metric name (`eval/<dataset>/avg_at_k`) to value, when the version was evaluated."""
+    created_at: float
+    """Unix time of the commit, or of the staging, seconds."""
+
+
+class StagedManifest(BaseModel):
+    """A version number taken by weights: what `<run>/versions/<version>/manifest.json` holds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    version: int
+    parent: int | None
+    step: int
+    hash: str
+    bytes: int
+    manifest: Manifest
+    created_at: float
+
+
+def stage_version(run: Run, manifest: Manifest, parent: int | None, step: int) -> int:
+    """The version number of weights: a new one, or the one that the same weights of the step have already.
+
+    Numbers count up from 0 and are never given twice: weights that differ from what an earlier try of the
+    step staged get the next number, also when several processes stage at once.
+    """
+    while True:
+        numbers = _staged_numbers(run)
+        for number in reversed(numbers):
+            staged = read_manifest(run, number)
+            if staged.step < step:
+                break
+            if (staged.step, staged.parent, staged.hash) == (step, parent, manifest.hash):
+                return number
+        version = numbers[-1] + 1 if numbers else 0
+        staged = StagedManifest(
+            version=version,
+            parent=parent,
+            step=step,
+            hash=manifest.hash,
+            bytes=manifest.bytes,
+            manifest=manifest,
+            created_at=time.time(),
+        )
+        try:
+            run.store.create(_manifest_key(run, version), staged.model_dump_json(indent=1).encode())
+        except KeyExistsError:
+            continue  # another process took the number; look again
+        return version
+
+
+def read_manifest(run: Run, version: int) -> StagedManifest:
+    """What was staged under a version number; KeyMissingError when nothing was."""
+    return StagedManifest.model_validate_json(run.store.read(_manifest_key(run, version)))
+
+
+def read_ledger(run: Run) -> list[VersionRecord]:
+    """Every version of the run, ascending, from what is staged, committed and evaluated.
+
+    ValueError when a committed version is not the one that was staged under its number.
+    """
+    commits = {commit.version: commit for commit in run.commits.all()}
+    return []
