@@ -9,7 +9,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo
 class Section(BaseModel):
     """A frozen group of settings. Unknown keys are errors; field docstrings become descriptions."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True
+    )
 
 
 def _resolve(path: Path, info: ValidationInfo) -> Path:

@@ -22,13 +22,15 @@ def load_config(path: Path, overrides: list[str] | None = None) -> RunConfig:
     try:
         document = yaml.safe_load(path.read_text())
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}): give the path of a YAML config") from None
+        raise ConfigError(
+            f"{path}: cannot be read ({error.strerror}): give the path of a YAML config"
+        ) from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not YAML: {_one_line(error)}") from None
     if not isinstance(document, dict):
         raise ConfigError(f"{path}: must be a mapping of sections, such as configs/tiny-cpu.yaml")
-    for override in overrides or []:
-        _apply(document, override)
+    for text in overrides or []:
+        _apply(document, text)
     return parse_config(document, folder=path.resolve().parent, where=str(path))
 
 
@@ -40,16 +42,32 @@ def parse_config(document: dict[str, Any], folder: Path, where: str = "config") 
         raise ConfigError(f"{where}: {describe(error)}") from None
 
 
+def override(config: RunConfig, overrides: list[str]) -> RunConfig:
+    """A validated configuration with `a.b=c` overrides; ConfigError as for a file."""
+    document = config.model_dump(mode="json")
+    for text in overrides:
+        _apply(document, text)
+    return parse_config(document, folder=Path.cwd(), where="--set")
+
+
 def describe(error: ValidationError) -> str:
     """All problems of a validation error in one line: `field: what is wrong`."""
     problems = []
     for item in error.errors(include_url=False):
-        field = ".".join(str(part) for part in item["loc"])
+        field = _field(item["loc"])
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":
             message = "unknown key: remove it or correct its spelling"
         problems.append(f"{field}: {message}" if field else message)
     return "; ".join(problems)
+
+
+def _field(location: tuple[int | str, ...]) -> str:
+    """Dotted name of a field as it stands in the YAML: pydantic puts a union's tag into the location."""
+    info = RunConfig.model_fields.get(str(location[0])) if location else None
+    if info and info.discriminator:
+        location = location[:1] + location[2:]
+    return ".".join(map(str, location))
 
 
 def _apply(document: dict[str, Any], override: str) -> None:

@@ -31,7 +31,7 @@ class JsonlProblems(Section):
     """The file."""
     template: str = "Problem: {problem}\nSolution:"
     """The prompt; `{problem}` is replaced by the problem's text."""
-    held_out_fraction: float = Field(default=0.1, ge=0, lt=1)
+    held_out_fraction: float = Field(default=0.1, gt=0, lt=1)
     """Share of the problems, chosen by CRC32 of the prompt, that training never sees."""
 
     @field_validator("template")
@@ -42,6 +42,4 @@ class JsonlProblems(Section):
         return template
 
 
-ProblemsConfig = Annotated[
-    ArithmeticProblems | AdditionProblems | JsonlProblems, Field(discriminator="kind")
-]
+ProblemsConfig = Annotated[ArithmeticProblems | AdditionProblems | JsonlProblems, Field(discriminator="kind")]

@@ -44,5 +44,3 @@ class EmbeddedEngine(Section):
     """Port of the first engine (the others count up from it); free ports when absent."""
     start_timeout_s: float = Field(default=180, gt=0)
     """Deadline from launch to the first healthy answer, seconds."""
-
-

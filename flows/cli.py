@@ -2,8 +2,9 @@
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -12,6 +13,10 @@ from rich.table import Table
 from configs.errors import UserError
 from configs.loading import load_config
 from infra.home import Home
+
+if TYPE_CHECKING:  # subcommands import what they need: `overnight --help` does not wait for torch
+    from tasks.report import RunReport
+    from tasks.run import Run
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 console = Console(highlight=False, soft_wrap=True)
@@ -41,23 +46,21 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Train as the config says, evaluate and report; leaves the Prefect and MLflow UIs up."""
-    from flows.session import train
     from tasks.preflight import preflight
     from tasks.runs import create_run
 
     home = Home.find()
     wanted = load_config(config, overrides)
     preflight(wanted, home)
-    train(create_run(wanted, home, run_id), _console(as_json), as_json)
+    _train(create_run(wanted, home, run_id), as_json)
 
 
 @app.command()
 def resume(run_id: RunId, as_json: Json = False) -> None:
     """Continue a run from its last commit; a finished run is evaluated and reported again."""
-    from flows.session import train
     from tasks.runs import load_run
 
-    train(load_run(run_id, Home.find()), _console(as_json), as_json)
+    _train(load_run(run_id, Home.find()), as_json)
 
 
 @app.command(name="eval")
@@ -70,16 +73,18 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Evaluate a weight version offline: greedy, avg@k, pass@k, maj@k, truncation, 95 % interval."""
-    from flows.session import evaluate_offline
+    from flows import session
     from tasks.runs import load_run
 
     run_id, _, version = target.partition("@")
     if version and not version.isdigit():
         raise UserError(f"{target}: write the version as a number, such as {run_id}@12")
-    report = evaluate_offline(
-        load_run(run_id, Home.find()), int(version) if version else None, dataset, overrides or []
+    run = load_run(run_id, Home.find())
+    report = session.evaluate(
+        run, int(version) if version else None, dataset, overrides or [], _progress_console(as_json)
     )
-    _print(report.model_dump(mode="json"), [report.metrics()], as_json)
+    rows = [{"metric": name, "value": value} for name, value in report.metrics().items()]
+    _print(report.model_dump(mode="json"), rows, as_json)
 
 
 @app.command()
@@ -99,15 +104,10 @@ def runs(as_json: Json = False) -> None:
 @app.command()
 def show(run_id: RunId, as_json: Json = False) -> None:
     """Show what a run achieved so far."""
-    from flows.display import print_report
     from tasks.report import report_of
     from tasks.runs import load_run
 
-    report = report_of(load_run(run_id, Home.find()))
-    if as_json:
-        print(report.model_dump_json(indent=1))
-    else:
-        print_report(report, console)
+    _print_report(report_of(load_run(run_id, Home.find())), as_json)
 
 
 @app.command()
@@ -159,7 +159,7 @@ def status(as_json: Json = False) -> None:
     """Say which servers are up, and where."""
     from infra.services import Services
 
-    rows = [service.as_row() for service in Services(Home.find()).status()]
+    rows = [asdict(service) for service in Services(Home.find()).status()]
     _print(rows, rows, as_json)
 
 
@@ -171,14 +171,37 @@ def deploy(
     overrides: Overrides = None,
 ) -> None:
     """Schedule the config every night; the deployment's parameters are a form in the Prefect UI."""
-    from flows.session import deploy_nightly
+    from flows.serving import deploy as deploy_flow
+    from tasks.preflight import preflight
 
-    name = deploy_nightly(load_config(config, overrides), cron, timezone, Home.find())
+    home = Home.find()
+    wanted = load_config(config, overrides)
+    preflight(wanted, home)
+    name = deploy_flow(wanted, cron, timezone, home)
     console.print(f'deployed {name} at "{cron}" {timezone}; stop the servers with `overnight down`')
 
 
-def _console(as_json: bool) -> Console:
+def _train(run: "Run", as_json: bool) -> None:
+    from flows.session import train
+
+    report = train(run, _progress_console(as_json))
+    _print_report(report, as_json)
+    if not as_json:
+        console.print(f"weight versions: overnight ledger {run.id}")
+
+
+def _progress_console(as_json: bool) -> Console:
+    """Progress goes to stderr when stdout carries JSON."""
     return Console(stderr=True, highlight=False, soft_wrap=True) if as_json else console
+
+
+def _print_report(report: "RunReport", as_json: bool) -> None:
+    from flows.display import print_report
+
+    if as_json:
+        print(report.model_dump_json(indent=1))
+    else:
+        print_report(report, console)
 
 
 def _print(document: Any, rows: list[dict[str, Any]], as_json: bool) -> None:

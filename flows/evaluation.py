@@ -1,13 +1,31 @@
 """Offline evaluation of one weight version."""
 
+from pathlib import Path
+
 from prefect import flow
 
+from tasks.cluster.task import provision_cluster, release_cluster
 from tasks.evaluation.report import EvaluationReport
 from tasks.evaluation.task import evaluate_version
+from tasks.report_task import record_in_mlflow
 from tasks.run import Run
 
 
-@flow(name="evaluate-checkpoint", flow_run_name="{run.id}: evaluate version {version}", validate_parameters=False)
-def evaluate_checkpoint(run: Run, version: int) -> EvaluationReport:
-    """Evaluate a weight version on the run's held-out problems."""
-    return evaluate_version(run, version)
+@flow(
+    name="evaluate-checkpoint", flow_run_name="{run.id}: evaluate version {version}", validate_parameters=False
+)
+def evaluate_checkpoint(run: Run, version: int, dataset: Path | None = None) -> EvaluationReport:
+    """Evaluate a weight version on the engines that the run has up."""
+    return evaluate_version(run, version, dataset)
+
+
+@flow(name="evaluate-offline", flow_run_name="{run.id}: evaluate version {version}", validate_parameters=False)
+def evaluate_offline(run: Run, version: int, dataset: Path | None = None) -> EvaluationReport:
+    """Bring up engines alone, evaluate a weight version on them, record and release."""
+    try:
+        provision_cluster(run, trainer=False)
+        report = evaluate_checkpoint(run, version, dataset)
+        record_in_mlflow(run, return_state=True)
+    finally:
+        release_cluster(run)
+    return report

@@ -1,13 +1,12 @@
 """What a schedule starts: the whole run, from an empty machine to a report."""
 
-from pathlib import Path
-
-from prefect import flow
+from prefect import flow, tags
 
 from configs.run import RunConfig
 from flows.evaluation import evaluate_checkpoint
 from flows.training import train_policy
 from infra.home import Home
+from infra.services import process_tag
 from tasks.cluster.task import provision_cluster, release_cluster
 from tasks.preflight import preflight
 from tasks.report import RunReport
@@ -15,19 +14,21 @@ from tasks.report_task import record_in_mlflow, write_report
 from tasks.runs import exclusive, open_run
 
 
-@flow(name="nightly-rl", flow_run_name="{config.name}", persist_result=False)
+@flow(name="nightly-rl", flow_run_name="{config.name}")
 def nightly_rl(config: RunConfig, run_id: str | None = None) -> RunReport:
     """Provision, train until the run has its steps, evaluate, report, release.
 
     Without `run_id` an unfinished run of the same configuration is continued, else a new one begun.
     """
-    run = open_run(config, Home.find(), run_id)
-    preflight(run)
-    with exclusive(run):
+    home = Home.find()
+    preflight(config, home)
+    run = open_run(config, home, run_id)
+    with exclusive(run), tags(f"run:{run.id}", process_tag()):
         try:
             provision_cluster(run)
             commit = train_policy(run)
             evaluate_checkpoint(run, commit.version)
+            record_in_mlflow(run, return_state=True)  # MLflow being down does not fail a run
         finally:
             release_cluster(run)
         return write_report(run)

@@ -1,36 +1,63 @@
-"""One sitting at the command line: servers up, a flow run in this process, links printed at the end."""
+"""One sitting at the command line: servers up, a flow run in this process, links at the end."""
 
-import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
 
-from configs.run import RunConfig
+from configs.errors import UserError
+from configs.loading import override
 from infra.home import Home
-from infra.services import Services, client_environment
+from infra.services import Services, process_tag
+from tasks.evaluation.report import EvaluationReport
+from tasks.report import RunReport
 from tasks.run import Run
+from tasks.runs import exclusive
 
 
-def train(run: Run, console: Console, as_json: bool) -> None:
-    """Work on a run until it has its steps, showing its progress, and print its report."""
-    services = _services(Home(run.home))
-    from flows.display import RunDisplay, print_report
-    from flows.nightly import nightly_rl
-    from infra.services import mark_crashed
+def train(run: Run, console: Console) -> RunReport:
+    """Work on a run until it has its steps, showing its progress; its report.
 
-    mark_crashed(f"run:{run.id}")
-    console.print(f"run {run.id}: Prefect {services.prefect_url}, MLflow {services.mlflow_url} (starting)")
-    try:
+    Leaves the Prefect and MLflow servers up.
+    """
+    with _session(run, console):
+        from flows.display import RunDisplay
+        from flows.nightly import nightly_rl
+
         with RunDisplay(run, console):
-            report = nightly_rl(run.config, run.id)
+            return nightly_rl(run.config, run.id)
+
+
+def evaluate(
+    run: Run, version: int | None, dataset: Path | None, overrides: list[str], console: Console
+) -> EvaluationReport:
+    """Evaluate a version of a run, its newest when None, on its held-out problems or a JSONL file."""
+    if version is None:
+        newest = run.commits.newest()
+        if newest is None:
+            raise UserError(f"run {run.id} has no weight version yet: `overnight resume {run.id}` makes them")
+        version = newest.version
+    evaluated = run.model_copy(update={"config": override(run.config, overrides)})
+    with exclusive(run), _session(run, console):
+        from flows.evaluation import evaluate_offline
+
+        return evaluate_offline(evaluated, version, dataset and dataset.resolve())
+
+
+@contextmanager
+def _session(run: Run, console: Console) -> Iterator[None]:
+    services = Services(Home(run.home))
+    prefect_url = services.ensure_prefect()
+    mlflow_url = services.ensure_mlflow()
+    services.connect(prefect_url)
+    services.mark_crashed(f"run:{run.id}")
+    from prefect import tags
+
+    console.print(f"run {run.id}\nPrefect UI {prefect_url}\nMLflow UI  {mlflow_url}\nstop both: overnight down")
+    try:
+        with tags(f"run:{run.id}", process_tag()):
+            yield
     except KeyboardInterrupt:
         console.print(f"interrupted: continue with `overnight resume {run.id}`")
         raise SystemExit(130) from None
-    if as_json:
-        print(report.model_dump_json(indent=1))
-        return
-    print_report(report, console)
-    console.print(
-        f"Prefect UI {services.prefect_url}   MLflow UI {services.mlflow_url}   stop both: overnight down\n"
-        f"weight versions: overnight ledger {run.id}"
-    )

@@ -6,7 +6,7 @@ import ray
 from prefect import get_run_logger
 
 from tasks.commits import PublishReport, StepCommit
-from tasks.retry import stage
+from tasks.retry import retryable
 from tasks.reward.graded import Graded
 from tasks.run import Run
 from tasks.tracking import TRACKER
@@ -14,7 +14,7 @@ from tasks.training.update import Update, prune_checkpoints
 from tasks.weights.staging import prune_weights
 
 
-@stage(name="commit-step", task_run_name="{run.id} step {update.step}: commit version {update.version}")
+@retryable(name="commit-step", task_run_name="{run.id} step {update.step}: commit version {update.version}")
 def commit_step(
     run: Run, graded: Graded | None, update: Update, published: PublishReport, since: float
 ) -> StepCommit:

@@ -1,17 +1,15 @@
 """Prefect's doors to reporting."""
 
-import ray
 from prefect import task
 from prefect.artifacts import create_markdown_artifact
 
-from infra.tracking import TrackingError
 from tasks.report import RunReport, report_of
-from tasks.retry import stage
+from tasks.retry import retryable
 from tasks.run import Run
 from tasks.tracking import finish_run
 
 
-@stage(name="write-report", task_run_name="{run.id}: report")
+@retryable(name="write-report", task_run_name="{run.id}: report")
 def write_report(run: Run) -> RunReport:
     """The run's report, also as an artifact in Prefect's UI."""
     report = report_of(run)

@@ -1,33 +1,45 @@
 """How the tasks of a step retry: with backoff and jitter, and only what can heal."""
 
-from functools import partial
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
-from prefect import task
+from prefect import Task, task
+from prefect.cache_policies import NO_CACHE
 from prefect.tasks import exponential_backoff
 from ray.exceptions import GetTimeoutError, RayActorError
 
+from infra.engines.actor import EngineStartError
 from infra.engines.client import EngineTimeout, EngineUnreachable
 from tasks.training.group import TrainerLost
 from tasks.weights.publish import PublishRefused
 
-HEALS = (EngineUnreachable, EngineTimeout, TrainerLost, PublishRefused, RayActorError, GetTimeoutError)
+P = ParamSpec("P")
+R = TypeVar("R")
+HEALS = (
+    EngineStartError,
+    EngineTimeout,
+    EngineUnreachable,
+    GetTimeoutError,
+    PublishRefused,
+    RayActorError,
+    TrainerLost,
+)
 """Faults that the next try may find repaired; anything else fails at once."""
 
 
 async def can_heal(_task: Any, _run: Any, state: Any) -> bool:
     """Whether a failed task run is worth another try."""
-    error = await state.aresult(raise_on_failure=False)
-    return isinstance(error, HEALS)
+    return isinstance(await state.aresult(raise_on_failure=False), HEALS)
 
 
-stage = partial(
-    task,
-    retries=3,
-    retry_delay_seconds=exponential_backoff(backoff_factor=1),
-    retry_jitter_factor=0.5,
-    retry_condition_fn=can_heal,
-    cache_policy=None,
-    persist_result=False,
-)
-"""Decorator of a stage of a step; its run store makes it idempotent, so Prefect caches nothing."""
+def retryable(*, name: str, task_run_name: str) -> Callable[[Callable[P, R]], Task[P, R]]:
+    """Make a task of a function that the run store makes idempotent, so that Prefect need cache nothing."""
+    return task(
+        name=name,
+        task_run_name=task_run_name,
+        retries=3,
+        retry_delay_seconds=exponential_backoff(backoff_factor=1),
+        retry_jitter_factor=0.5,
+        retry_condition_fn=can_heal,
+        cache_policy=NO_CACHE,
+    )

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Protocol
 
+from configs.errors import UserError
+
 
 class KeyExistsError(FileExistsError):
     """A create-only key is already there."""
@@ -12,15 +14,15 @@ class KeyMissingError(FileNotFoundError):
     """A key is not there."""
 
 
-class StoreError(RuntimeError):
+class StoreError(UserError):
     """The store cannot be used: unwritable, full or gone. One line that names `store.path`."""
 
 
 class Store(Protocol):
     """Keys are relative slash-separated paths such as `my-run/steps/000012/commit.json`.
 
-    Parts of a key are neither empty nor begin with a dot; ValueError otherwise. Every method may raise
-    StoreError.
+    Parts of a key are neither empty nor begin with a dot (ValueError); where a folder is meant, `.` is the
+    whole store. Every method may raise StoreError.
     """
 
     def check_writable(self) -> None:

@@ -1,6 +1,7 @@
 """A store in a local folder (or one that all nodes mount)."""
 
 import contextlib
+import errno
 import os
 import shutil
 import time
@@ -25,7 +26,7 @@ class LocalStore:
         self._root = root.absolute()
 
     def check_writable(self) -> None:
-        """Create and remove a key, and clean up what writers killed over a day ago left; StoreError if unable."""
+        """Create and remove a key, and clear away what killed writers left over a day ago."""
         probe = f"writable-{uuid.uuid4().hex}"
         self.create(probe, b"")
         self.remove(probe)
@@ -68,10 +69,10 @@ class LocalStore:
             return self._path(key).is_file()
 
     def list(self, prefix: str) -> list[str]:
-        """All keys below a folder prefix, sorted; `""` is the whole store; empty when there are none."""
-        top = self._path(prefix) if prefix else self._root
+        """All keys below a folder prefix, sorted; empty when there are none."""
         with self._explained():
-            return sorted(path.relative_to(self._root).as_posix() for path in _files_below(top))
+            paths = _files_below(self.folder(prefix))
+            return sorted(path.relative_to(self._root).as_posix() for path in paths)
 
     def remove(self, prefix: str) -> None:
         """Remove a key or a whole folder; fine when absent."""
@@ -87,12 +88,14 @@ class LocalStore:
 
     def folder(self, key: str) -> Path:
         """A local directory path for bulky files (weights, checkpoints); it is not created."""
-        return self._path(key)
+        return self._root if key == "." else self._path(key)
 
     def _path(self, key: str) -> Path:
         parts = key.split("/")
         if any(not part or part.startswith(".") or "\0" in part or "\\" in part for part in parts):
-            raise ValueError(f"not a store key: {key!r} (relative, slash-separated, no part that begins with a dot)")
+            raise ValueError(
+                f"not a store key: {key!r} (relative, slash-separated, no part that begins with a dot)"
+            )
         return self._root.joinpath(*parts)
 
     @contextlib.contextmanager
@@ -118,7 +121,7 @@ class LocalStore:
             raise
         except OSError as error:
             raise StoreError(
-                f"store.path {self._root} cannot be used ({error.strerror}): "
+                f"store.path {self._root} cannot be used ({error.strerror}: {error.filename}): "
                 "free space or permit writing there, or set store.path to another folder"
             ) from error
 
@@ -142,7 +145,10 @@ def _make_folder(folder: Path) -> None:
     if folder.is_dir():
         return
     _make_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
+    try:
+        folder.mkdir(exist_ok=True)
+    except FileExistsError:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from None
     _sync_folder(folder.parent)
 
 

@@ -18,11 +18,9 @@ from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS, MLFLOW_MODEL_IS_EX
 from mlflow.utils.validation import MAX_PARAM_VAL_LENGTH
 from sqlalchemy.exc import SQLAlchemyError
 
+from infra.tracking import TrackingError
+
 RunStatus = Literal["RUNNING", "FINISHED", "FAILED"]
-
-
-class TrackingError(RuntimeError):
-    """MLflow cannot be reached or written. Work may go on; the same call may succeed later."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +49,8 @@ def _typed_errors() -> Iterator[None]:
     try:
         yield
     except (MlflowException, SQLAlchemyError, OSError) as error:
-        line = " ".join(str(error).split())
-        raise TrackingError(f"MLflow cannot be reached or written: {line[:300]}") from error
+        reason = str(error).partition("\n")[0]  # the lines below it are SQL
+        raise TrackingError(f"MLflow cannot be reached or written: {reason}") from error
 
 
 class TrackedRun:
@@ -64,6 +62,8 @@ class TrackedRun:
     def __init__(self, client: MlflowClient, run: MlflowRun) -> None:
         self._client = client
         self._run = run
+        outputs = run.outputs.model_outputs if run.outputs else []
+        self._model_ids = {output.step: output.model_id for output in outputs}
 
     @classmethod
     @_typed_errors()
@@ -101,6 +101,11 @@ class TrackedRun:
         """Tags of the run."""
         return self._run.data.tags
 
+    @property
+    def status(self) -> str:
+        """MLflow's word for how the run stood when it was opened."""
+        return self._run.info.status
+
     @_typed_errors()
     def describe(self, params: Mapping[str, str], files: Mapping[str, str]) -> None:
         """Give the run its parameters (cut to MLflow's length) and text artifacts, unless it has them."""
@@ -112,20 +117,18 @@ class TrackedRun:
         self._client.log_batch(self.id, params=cut, synchronous=True)
 
     @_typed_errors()
-    def models(self, models: Sequence[ExternalModel]) -> dict[int, str]:
-        """Model id by step of all LoggedModels of the run, after creating those of `models` that are missing."""
-        ids = {output.step: output.model_id for output in self._run.outputs.model_outputs}
-        missing = [model for model in models if model.step not in ids]
+    def models(self, models: Sequence[ExternalModel] = ()) -> Mapping[int, str]:
+        """Model id by step of all LoggedModels of the run, once those of `models` it lacks are made."""
+        missing = [model for model in models if model.step not in self._model_ids]
         unlinked = self._unlinked(missing)
-        created = {
-            model.step: unlinked.get(model.name) or self._create_model(model) for model in missing
-        }
+        created = {model.step: unlinked.get(model.name) or self._create_model(model) for model in missing}
         for model_id in created.values():
             self._client.finalize_logged_model(model_id, "READY")
         if created:
-            outputs = [LoggedModelOutput(model_id, step) for step, model_id in created.items()]
-            self._client.log_outputs(self.id, outputs)
-        return ids | created
+            links = [LoggedModelOutput(model_id, step) for step, model_id in created.items()]
+            self._client.log_outputs(self.id, links)
+            self._model_ids |= created
+        return self._model_ids
 
     @_typed_errors()
     def log(self, measurements: Iterable[Measurements]) -> None:
@@ -152,7 +155,7 @@ class TrackedRun:
 
     @_typed_errors()
     def write_table(self, path: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Write (or replace) a table artifact `path`.json, which MLflow shows in its evaluation view."""
+        """Write (or replace) a table as a JSON artifact that MLflow shows in its evaluation view."""
         columns = list(dict.fromkeys(name for row in rows for name in row))
         table = {"columns": columns, "data": [[row.get(name) for name in columns] for row in rows]}
         self._client.log_text(self.id, json.dumps(table), path)
@@ -170,17 +173,17 @@ class TrackedRun:
     def set_status(self, status: RunStatus, end_s: float | None = None) -> None:
         """Say how the run stands; `end_s` is the Unix time at which it ended."""
         if status == "RUNNING":
-            if self._run.info.status != status:
+            if self.status != status:
                 self._client.update_run(self.id, status=status)
         else:
             end = _milliseconds(time.time() if end_s is None else end_s)
             self._client.set_terminated(self.id, status=status, end_time=end)
 
     @_typed_errors()
-    def register(self, registry: str, model_id: str, source: str, alias: str | None = None) -> None:
-        """Make a LoggedModel the newest version of a registered model, unless it is a version already.
+    def register(self, registry: str, model_id: str, source: str, alias: str) -> None:
+        """Make a LoggedModel a version of a registered model, unless it is one, and point `alias` at it.
 
-        `source` is the URI of its files, which are not copied. `alias`, when given, points at it from now on.
+        `source` is the URI of its files, which are not copied. MLflow keeps the alias `latest` for itself.
         """
         if not self._client.search_registered_models(f"name = '{registry}'"):
             self._client.create_registered_model(registry)
@@ -190,8 +193,7 @@ class TrackedRun:
             number = self._client.create_model_version(
                 registry, source, run_id=self.id, model_id=model_id, tags={"model_id": model_id}
             ).version
-        if alias is not None:
-            self._client.set_registered_model_alias(registry, alias, number)
+        self._client.set_registered_model_alias(registry, alias, number)
 
     def _unlinked(self, models: Sequence[ExternalModel]) -> dict[str, str]:
         """Model id by name of models that a killed process created without linking them to the run."""

@@ -59,7 +59,7 @@ class EngineFleet:
                 url = ray.get(actor.url.remote(), timeout=30)
             except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
                 continue
-            if url is not None:
+            if url:
                 yield Engine(name, self._client(url))
 
     def _names(self) -> list[str]:
@@ -77,7 +77,7 @@ class EngineFleet:
     def _actor(self, index: int, model_path: Path) -> Any:
         name = self._names()[index]
         options = ray.remote(EngineActor).options(
-            name=name, namespace=self._run.namespace, get_if_exists=True, num_cpus=0, max_restarts=-1
+            name=name, namespace=self._run.namespace, get_if_exists=True, lifetime="detached", num_cpus=0, max_restarts=-1
         )
         log = Home(self._run.home).logs / self._run.id / f"{name}.log"
         return options.remote(self._run.config.engine, index, model_path, log)

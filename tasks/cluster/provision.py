@@ -1,5 +1,6 @@
 """Everything a run stands on, brought up together and taken down together."""
 
+import contextlib
 from concurrent.futures import ThreadPoolExecutor
 
 import ray
@@ -10,7 +11,7 @@ from tasks.cluster.engines import EngineFleet
 from tasks.models import prepare_model
 from tasks.run import Run
 from tasks.tracking import TRACKER, TrackingActor
-from tasks.training.group import TrainerGroup
+from tasks.training.group import TrainerGroup, TrainerLost
 from tasks.training.recovery import ready_trainer
 
 
@@ -20,21 +21,21 @@ def provision(run: Run, trainer: bool = True) -> None:
     `trainer` false brings up engines only, for evaluation.
     """
     LocalCluster(Home(run.home)).start()
-    model_path = prepare_model(run.config.model, run.home)
+    model_path = prepare_model(run.config.model, Home(run.home))
     ray.remote(TrackingActor).options(
-        name=TRACKER, namespace=run.namespace, get_if_exists=True, num_cpus=0
+        name=TRACKER, namespace=run.namespace, get_if_exists=True, lifetime="detached", num_cpus=0
     ).remote(run)
     with ThreadPoolExecutor(max_workers=2) as pool:
-        starting = [pool.submit(EngineFleet(run).start, model_path)]
+        engines_up = pool.submit(EngineFleet(run).start, model_path)
         if trainer:
-            starting.append(pool.submit(ready_trainer, run))
-        for start in starting:
-            start.result()
+            pool.submit(ready_trainer, run).result()
+        engines_up.result()
 
 
 def release(run: Run) -> None:
     """Stop engines, trainer and cluster; fine when some or all of them are gone."""
     if ray.is_initialized():
         EngineFleet(run).stop()
-        TrainerGroup.stop_all(run)
+        with contextlib.suppress(TrainerLost):
+            TrainerGroup.connect(run).stop()
     LocalCluster(Home(run.home)).stop()

@@ -3,11 +3,11 @@
 from prefect import task
 
 from tasks.cluster.provision import provision, release
-from tasks.retry import stage
+from tasks.retry import retryable
 from tasks.run import Run
 
 
-@stage(name="provision", task_run_name="{run.id}: provision")
+@retryable(name="provision", task_run_name="{run.id}: provision")
 def provision_cluster(run: Run, trainer: bool = True) -> None:
     """Bring up the run's cluster, engines and trainer."""
     provision(run, trainer)

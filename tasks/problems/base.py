@@ -2,10 +2,11 @@
 
 from typing import Protocol
 
+from configs.errors import UserError
 from tasks.samples import Problem
 
 
-class DataError(ValueError):
+class DataError(UserError):
     """Problem data is missing or broken; the message is one line that says where."""
 
 

@@ -2,14 +2,13 @@
 
 import random
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 
 from tasks.samples import Problem
 
 HELD_OUT_ONE_IN = 10
-_CANDIDATES = 2 * HELD_OUT_ONE_IN  # looked at for each held-out problem wanted
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,9 @@ class GeneratedSource:
 
     def training(self, seed: int, start: int, count: int) -> list[Problem]:
         """Each problem has a random stream of its own, so a draw costs O(count) wherever it starts."""
-        return [self._draw(random.Random(f"training/{seed}/{number}")) for number in range(start, start + count)]
+        return [
+            self._draw(random.Random(f"training/{seed}/{number}")) for number in range(start, start + count)
+        ]
 
     def held_out(self, seed: int | None, count: int) -> list[Problem]:
         """Distinct problems, the families in turn; a small family runs out before a large one."""
@@ -69,6 +70,14 @@ class GeneratedSource:
 
     def _held_out_of(self, family: Family, seed: int | None, count: int) -> list[Problem]:
         rng = random.Random(f"held-out/{seed}/{family.name}")
-        numbers = rng.sample(range(len(family)), min(len(family), count * _CANDIDATES))
-        candidates = (family.problem(number) for number in numbers)
-        return [problem for problem in candidates if is_held_out(problem)][:count]
+        candidates = (family.problem(number) for number in _permutation(len(family), rng))
+        return list(islice(filter(is_held_out, candidates), count))
+
+
+def _permutation(size: int, rng: random.Random) -> Iterator[int]:
+    """0 .. size - 1 in random order, at a cost of what is taken (Fisher-Yates on a sparse array)."""
+    moved: dict[int, int] = {}
+    for position in range(size):
+        chosen = rng.randrange(position, size)
+        yield moved.get(chosen, chosen)
+        moved[chosen] = moved.get(position, position)

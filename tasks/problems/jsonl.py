@@ -30,7 +30,9 @@ def read_problems(path: Path, template: str) -> list[Problem]:
         if line.strip()
     ]
     if not problems:
-        raise DataError(f"{path}: holds no problem: give a JSONL file with `problem` and `answer` on each line")
+        raise DataError(
+            f"{path}: holds no problem: give a JSONL file with `problem` and `answer` on each line"
+        )
     return problems
 
 
@@ -52,6 +54,8 @@ class JsonlSource:
             (self._held_out if held_out else self._training).append(problem)
         if not self._training:
             raise DataError(f"{config.path}: all problems are held out: lower problems.held_out_fraction")
+        if not self._held_out:
+            raise DataError(f"{config.path}: no problem is held out: raise problems.held_out_fraction")
 
     def training(self, seed: int, start: int, count: int) -> list[Problem]:
         """Costs O(count) and a shuffle of the file for each pass over it that the draw touches."""

@@ -1,8 +1,8 @@
-"""Rewards of responses, and what a step's rewards and lengths look like."""
+"""Rewards of responses."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from tasks.reward.boxed import extract_boxed
@@ -24,12 +24,10 @@ def grade(problem: Problem, response: str) -> float:
     return float(read_answer(problem, response) == problem.answer)
 
 
-def decode_responses(tokenizer: PreTrainedTokenizerBase, responses: list[tuple[int, ...]]) -> list[str]:
+def decode_responses(tokenizer: PreTrainedTokenizerBase, responses: Sequence[Sequence[int]]) -> list[str]:
     """Texts of response tokens, special tokens left out."""
-    return [
-        tokenizer.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        for tokens in responses
-    ]
+    tokens = [list(response) for response in responses]
+    return tokenizer.batch_decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
 
 def grade_batch(batch: RolloutBatch, tokenizer: PreTrainedTokenizerBase) -> RolloutBatch:
@@ -44,35 +42,3 @@ def _grade_group(group: Group, tokenizer: PreTrainedTokenizerBase) -> Group:
         for sample, text in zip(group.samples, texts, strict=True)
     )
     return replace(group, samples=samples)
-
-
-def reward_metrics(batch: RolloutBatch) -> dict[str, float]:
-    """Metrics of a graded batch by MLflow name.
-
-    reward/mean and reward/std are over graded samples (population deviation); reward/pass_rate is the share of
-    groups with a sample of positive reward; reward/zero_std_groups counts groups whose rewards are
-    all equal, reward/ungraded samples without a reward. The first four are absent when nothing is graded.
-    rollout/tokens counts response tokens; rollout/truncated_fraction is the share of samples cut at the limit.
-    """
-    samples = list(batch.samples())
-    lengths = [len(sample.response_tokens) for sample in samples]
-    graded_groups = [rewards for group in batch.groups if (rewards := _rewards(group))]
-    metrics = {
-        "reward/ungraded": float(len(samples) - sum(map(len, graded_groups))),
-        "rollout/tokens": float(sum(lengths)),
-        "rollout/response_length_mean": float(np.mean(lengths)),
-        "rollout/truncated_fraction": float(np.mean([sample.finish_reason == "length" for sample in samples])),
-    }
-    if graded_groups:
-        rewards = np.concatenate(graded_groups)
-        metrics |= {
-            "reward/mean": float(rewards.mean()),
-            "reward/std": float(rewards.std()),
-            "reward/pass_rate": float(np.mean([max(group) > 0 for group in graded_groups])),
-            "reward/zero_std_groups": float(sum(min(group) == max(group) for group in graded_groups)),
-        }
-    return metrics
-
-
-def _rewards(group: Group) -> list[float]:
-    return [sample.reward for sample in group.samples if sample.reward is not None]

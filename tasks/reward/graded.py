@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass
 
+from infra.home import Home
 from tasks.models import prepared_tokenizer
 from tasks.reward.grade import grade_batch
 from tasks.rollout.rollouts import Rollouts, read_batch, store_batch
@@ -27,7 +28,7 @@ class Graded:
 def graded_of(run: Run, rollouts: Rollouts) -> Graded:
     """Grade a stored rollout batch and store the result."""
     started = time.monotonic()
-    tokenizer = prepared_tokenizer(run.config.model, run.home)
+    tokenizer = prepared_tokenizer(run.config.model, Home(run.home))
     graded = grade_batch(read_batch(run, rollouts.ref), tokenizer)
     ref = store_batch(run, run.step_key(rollouts.ref.step, "graded.parquet"), graded)
     return Graded(ref, rollouts.seconds, time.monotonic() - started)

@@ -13,9 +13,12 @@ _REWRITTEN = (
     *((space, " ") for space in (r"\,", r"\;", r"\:", "\\ ", "~")),
 )
 _LABEL = re.compile(r"[A-Za-z]+\s*[:=]\s*(.+)", re.DOTALL)
-_UNIT = re.compile(r"(.+?)\s*(?:\\(?:text|textrm|mathrm)\{[A-Za-z\s.]+\}|\^\s*(?:\\circ|\{\s*\\circ\s*\}))", re.DOTALL)
+_UNIT = re.compile(
+    r"(.+?)\s*(?:\\(?:text|textrm|mathrm)\{[A-Za-z\s.]+\}|\^\s*(?:\\circ|\{\s*\\circ\s*\}))", re.DOTALL
+)
 _WRAPPED = re.compile(
-    r"\\(?:text|textbf|textrm|mathrm|mathbf)\s*\{(.*)\}|\{(.*)\}|\$(.*)\$|\\\((.*)\\\)|\*\*(.*)\*\*", re.DOTALL
+    r"\\(?:text|textbf|textrm|mathrm|mathbf)\s*\{(.*)\}|\{(.*)\}|\$(.*)\$|\\\((.*)\\\)|\*\*(.*)\*\*",
+    re.DOTALL,
 )
 _INTEGER = re.compile(r"([+-]?)\s*([0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,3}(?: [0-9]{3})+|[0-9]+)(?:\.0*)?")
 

@@ -1,12 +1,12 @@
 """Prefect's door to grading."""
 
-from tasks.retry import stage
+from tasks.retry import retryable
 from tasks.reward.graded import Graded, graded_of
 from tasks.rollout.rollouts import Rollouts
 from tasks.run import Run
 
 
-@stage(name="grade-rollouts", task_run_name="{run.id} step {rollouts.ref.step}: grade")
+@retryable(name="grade-rollouts", task_run_name="{run.id} step {rollouts.ref.step}: grade")
 def grade_rollouts(run: Run, rollouts: Rollouts) -> Graded:
     """Reward every sample of the batch."""
     return graded_of(run, rollouts)

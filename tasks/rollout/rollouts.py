@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass
 
+from infra.home import Home
 from infra.store.base import KeyExistsError
 from tasks.models import prepared_tokenizer
 from tasks.problems import build_source
@@ -28,7 +29,7 @@ def rollouts_of(run: Run, step: int, version: int) -> Rollouts:
         return Rollouts(BatchRef(step, key, batch_hash(run.store.read(key))), 0.0)
     count = run.config.rollout.prompts_per_step
     problems = build_source(run.config.problems).training(run.config.seed, (step - 1) * count, count)
-    tokenizer = prepared_tokenizer(run.config.model, run.home)
+    tokenizer = prepared_tokenizer(run.config.model, Home(run.home))
     batch = generate_batch(serving_clients(run, version), problems, tokenizer, run.config, step)
     return Rollouts(store_batch(run, key, batch), time.monotonic() - started)
 

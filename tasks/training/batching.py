@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ PAD = 0
 
 @dataclass(frozen=True)
 class Row:
-    """A token sequence whose tokens[first:] are scored, at places [offset, offset + count) of a flat batch."""
+    """Tokens of which tokens[first:] are scored, at places [offset, offset + count) of a flat batch."""
 
     tokens: tuple[int, ...]
     first: int
@@ -23,8 +24,7 @@ class Row:
         return len(self.tokens) - self.first
 
 
-@dataclass(frozen=True)
-class Microbatch:
+class Microbatch(NamedTuple):
     """One forward pass: B right-padded sequences of T tokens, of which N tokens are scored."""
 
     tokens_BT: Tensor
@@ -60,7 +60,8 @@ def deal(rows: Sequence[Row], budget: int, rank: int, ranks: int) -> list[Microb
     """
     scored = [row for row in rows if row.count > 0]
     mine = sorted(scored, key=lambda row: (len(row.tokens), row.offset))[rank::ranks]
-    microbatches, current = [], []
+    microbatches: list[Microbatch] = []
+    current: list[Row] = []
     for row in mine:
         if current and (len(current) + 1) * len(row.tokens) > budget:
             microbatches.append(_collate(current))
@@ -88,4 +89,6 @@ def _collate(rows: Sequence[Row]) -> Microbatch:
 
 
 def _ranges(starts: Sequence[int], rows: Sequence[Row]) -> Tensor:
-    return torch.cat([torch.arange(start, start + row.count) for start, row in zip(starts, rows, strict=True)])
+    return torch.cat(
+        [torch.arange(start, start + row.count) for start, row in zip(starts, rows, strict=True)]
+    )

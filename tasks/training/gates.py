@@ -14,8 +14,8 @@ def check_logprobs(step: int, logprobs_N: Tensor) -> None:
     broken = int((~logprobs_N.isfinite()).sum())
     if broken:
         raise StepRefused(
-            f"step {step} refused: {broken} of {len(logprobs_N)} trainer log-probabilities are not finite; the "
-            "weights are broken: resume from an earlier version, with a lower trainer.learning_rate"
+            f"step {step} refused: {broken} of {len(logprobs_N)} trainer log-probabilities are not finite: "
+            "resume from an earlier version with a lower trainer.learning_rate"
         )
 
 
@@ -24,8 +24,8 @@ def check_divergence(step: int, divergence: Divergence, gates: GateConfig) -> No
     value, bound = divergence.abs_diff_max_on_version, gates.max_logprob_diff
     if bound is not None and not value <= bound:  # also refuses nan
         raise StepRefused(
-            f"step {step} refused: |trainer - rollout| log-probability reaches {value:.3g} nats on tokens of the "
-            f"trainer's own version, above gates.max_logprob_diff {bound:g}: the engines do not serve these "
+            f"step {step} refused: |trainer - rollout| log-probability reaches {value:.3g} nats on tokens of "
+            f"the trainer's own version, above gates.max_logprob_diff {bound:g}: the engines serve other "
             "weights or compute them differently; publish again, or raise the bound"
         )
 

@@ -1,5 +1,6 @@
 """A trainer that holds the run's newest committed step, however it got there."""
 
+from infra.home import Home
 from tasks.commits import StepCommit
 from tasks.models import prepare_model
 from tasks.run import Run
@@ -31,11 +32,11 @@ def _restore(run: Run, trainer: TrainerGroup) -> None:
         trainer.restore(run.store.folder(checkpointed[-1].checkpoint or ""))
         replay_from = checkpointed[-1].step
     else:
-        trainer.load(prepare_model(run.config.model, run.home))
+        trainer.load(prepare_model(run.config.model, Home(run.home)))
         replay_from = 0
     for commit in commits:
         if commit.step > replay_from and commit.batch is not None:
-            trainer.train(commit.step, commit.batch)
+            trainer.train(commit.step, commit.batch, version=commit.parent_version)
     if commits and trainer.content_hash() != commits[-1].weights_hash:
         raise ReplayMismatch(
             f"restoring step {commits[-1].step} of {run.id} gave other weights than its commit records: this "

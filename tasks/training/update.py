@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass
 
+from infra.home import Home
 from tasks.models import prepare_model, prepared_tokenizer
 from tasks.problems import build_source
 from tasks.reward.graded import Graded
@@ -36,7 +37,7 @@ def update_policy(run: Run, graded: Graded, parent: int) -> Update:
     """Train `parent`'s weights on a graded batch; done once, however often it is called."""
     trainer = ready_trainer(run)
     started = time.monotonic()
-    report = trainer.train(graded.step, graded.ref)
+    report = trainer.train(graded.step, graded.ref, version=parent)
     trained = time.monotonic()
     checkpoint = _checkpoint(run, graded.step)
     staged = _stage(run, graded.step, parent)
@@ -56,7 +57,7 @@ def probe_sequences(run: Run) -> list[list[int]]:
     """The run's fixed probe: token sequences of its first training prompts."""
     count = run.config.publish.probe_sequences
     problems = build_source(run.config.problems).training(run.config.seed, 0, count)
-    tokenizer = prepared_tokenizer(run.config.model, run.home)
+    tokenizer = prepared_tokenizer(run.config.model, Home(run.home))
     return [tokenizer(problem.prompt).input_ids for problem in problems]
 
 
@@ -76,5 +77,5 @@ def _checkpoint(run: Run, step: int) -> str | None:
 
 
 def _stage(run: Run, step: int, parent: int | None) -> StagedVersion:
-    model_path = prepare_model(run.config.model, run.home)
+    model_path = prepare_model(run.config.model, Home(run.home))
     return stage(run, ready_trainer(run), model_path, step, parent, probe_sequences(run))

@@ -5,8 +5,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from infra.store.base import KeyExistsError, KeyMissingError
+from infra.store.base import KeyExistsError
 from tasks.commits import StepCommit
+from tasks.evaluation.records import read_reports
 from tasks.run import Run
 from tasks.weights.manifest import Manifest
 
@@ -101,7 +102,71 @@ def read_manifest(run: Run, version: int) -> StagedManifest:
 def read_ledger(run: Run) -> list[VersionRecord]:
     """Every version of the run, ascending, from what is staged, committed and evaluated.
 
-    ValueError when a committed version is not the one that was staged under its number.
+    ValueError when the weights committed under a number are not those that were staged under it.
     """
-    commits = {commit.version: commit for commit in run.commits.all()}
-    return []
+    commits = run.commits.all()
+    staged = [read_manifest(run, number) for number in _staged_numbers(run)]
+    records = {item.version: _staged_record(item) for item in staged}
+    evaluation = _evaluation_metrics(run)
+    for number, commit in enumerate(commits):
+        known = records.get(commit.version)
+        if known is not None and known.hash != commit.weights_hash:
+            raise ValueError(
+                f"run {run.id}: version {commit.version} was staged with hash {known.hash} "
+                f"but step {commit.step} committed {commit.weights_hash}: the run store was changed by hand"
+            )
+        batch = commits[number + 1] if commit.batch is None and number + 1 < len(commits) else commit
+        state: State = "published" if commit is commits[-1] else "retired"
+        records[commit.version] = _committed_record(commit, state, batch, evaluation.get(commit.version))
+    return [records[version] for version in sorted(records)]
+
+
+def _staged_record(staged: StagedManifest) -> VersionRecord:
+    return VersionRecord(
+        version=staged.version,
+        parent=staged.parent,
+        step=staged.step,
+        hash=staged.hash,
+        state="staged",
+        bytes=staged.bytes,
+        created_at=staged.created_at,
+    )
+
+
+def _committed_record(
+    commit: StepCommit, state: State, batch: StepCommit, evaluation: dict[str, float] | None
+) -> VersionRecord:
+    return VersionRecord(
+        version=commit.version,
+        parent=commit.parent_version,
+        step=commit.step,
+        hash=commit.weights_hash,
+        state=state,
+        bytes=commit.publish.bytes,
+        recipe=commit.recipe,
+        seconds=commit.publish.seconds,
+        gb_per_second=commit.publish.gb_per_second,
+        engines=commit.publish.engine_hashes,
+        probe_abs_diff_max=commit.publish.probe_abs_diff_max,
+        reward=batch.metrics.get("reward/mean"),
+        divergence=batch.metrics.get("divergence/logprob_abs_diff_mean"),
+        checkpoint=commit.checkpoint,
+        evaluation=evaluation,
+        created_at=commit.created_at,
+    )
+
+
+def _evaluation_metrics(run: Run) -> dict[int, dict[str, float]]:
+    metrics: dict[int, dict[str, float]] = {}
+    for report in read_reports(run):
+        metrics.setdefault(report.version, {}).update(report.metrics())
+    return metrics
+
+
+def _staged_numbers(run: Run) -> list[int]:
+    keys = run.store.list(f"{run.id}/versions")
+    return sorted(int(key.split("/")[-2]) for key in keys if key.endswith("/manifest.json"))
+
+
+def _manifest_key(run: Run, version: int) -> str:
+    return f"{run.id}/versions/{version:06d}/manifest.json"

@@ -1,9 +1,11 @@
 """What a weight version is made of: a hash for every tensor, and one for the whole."""
 
-import hashlib
-
 import torch
 from pydantic import BaseModel, ConfigDict
+
+from infra.engines.checksum import overall_hash, tensor_hash
+
+__all__ = ["Manifest", "TensorEntry", "overall_hash", "tensor_hash"]
 
 
 class TensorEntry(BaseModel):
@@ -47,18 +49,3 @@ class Manifest(BaseModel):
             torch.Size(entry.shape).numel() * getattr(torch, entry.dtype).itemsize
             for entry in self.tensors.values()
         )
-
-
-def tensor_hash(tensor: torch.Tensor) -> str:
-    """First 16 hex digits of the SHA-256 of the tensor's bytes (SGLang 0.5.23, weight_checker on a CPU)."""
-    flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    return hashlib.sha256(memoryview(flat.numpy())).hexdigest()[:16]
-
-
-def overall_hash(hashes: dict[str, str]) -> str:
-    """SHA-256 over sorted names and hashes, as SGLang's per_gpu_checksum is made."""
-    digest = hashlib.sha256()
-    for name in sorted(hashes):
-        digest.update(name.encode())
-        digest.update(hashes[name].encode())
-    return digest.hexdigest()

@@ -1,7 +1,6 @@
 """Keeping the run's engines on the version that the next rollouts want."""
 
 import contextlib
-from pathlib import Path
 
 from infra.engines.client import EngineClient
 from infra.store.base import KeyMissingError
@@ -45,4 +44,4 @@ def serving_clients(run: Run, version: int) -> list[EngineClient]:
 def _transfer(run: Run) -> Transfer:
     if run.config.publish.transport == "disk":
         return from_disk
-    return from_trainer(TrainerGroup.connect(run), run.config.publish)
+    return from_trainer(TrainerGroup.connect(run), run.config.trainer.backend)

@@ -1,0 +1,112 @@
+"""The few calls that services make to Prefect's REST API, each with a deadline."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import httpx
+from pydantic import BaseModel
+
+from infra.services.errors import ServiceError
+
+_PAGE = 200
+_UNFINISHED = {"state": {"type": {"any_": ["PENDING", "RUNNING", "CANCELLING", "SCHEDULED"]}}}
+
+
+class FlowRun(BaseModel):
+    """What is read of a flow run."""
+
+    id: str
+    name: str
+    tags: list[str]
+
+
+class TaskRun(BaseModel):
+    """What is read of a task run."""
+
+    id: str
+
+
+class Worker(BaseModel):
+    """What is read of a work pool's worker."""
+
+    last_heartbeat_time: datetime
+
+
+class Automation(BaseModel):
+    """What is read of an automation."""
+
+    name: str
+
+
+class PrefectApi:
+    """A client of the server at `url` (without `/api`). Calls raise ServiceError when they fail."""
+
+    def __init__(self, url: str, timeout_s: float = 30) -> None:
+        self._url = f"{url}/api"
+        self._timeout_s = timeout_s
+
+    def unfinished_flow_runs(self, tags: Sequence[str] = ()) -> list[FlowRun]:
+        """Flow runs that have not ended and carry all of the tags."""
+        wanted = {"flow_runs": {**_UNFINISHED, "tags": {"all_": list(tags)}}}
+        return [FlowRun.model_validate(row) for row in self._filter("/flow_runs", wanted)]
+
+    def unfinished_task_runs(self, flow_run_ids: Sequence[str]) -> list[TaskRun]:
+        """Task runs of the flow runs that have not ended."""
+        wanted = {"task_runs": {**_UNFINISHED, "flow_run_id": {"any_": list(flow_run_ids)}}}
+        return [TaskRun.model_validate(row) for row in self._filter("/task_runs", wanted)]
+
+    def crash_flow_run(self, run_id: str, message: str) -> None:
+        """Set a flow run to Crashed."""
+        self._post(f"/flow_runs/{run_id}/set_state", _crashed(message))
+
+    def crash_task_run(self, run_id: str, message: str) -> None:
+        """Set a task run to Crashed."""
+        self._post(f"/task_runs/{run_id}/set_state", _crashed(message))
+
+    def automations(self) -> list[Automation]:
+        """The registered automations."""
+        return [Automation.model_validate(row) for row in self._filter("/automations", {})]
+
+    def create_automation(self, automation: dict[str, Any]) -> None:
+        """Register an automation, given in the API's own form."""
+        self._post("/automations/", automation)
+
+    def workers(self, pool: str) -> list[Worker]:
+        """Workers that a work pool has seen; none when there is no such pool."""
+        if not self._filter("/work_pools", {"work_pools": {"name": {"any_": [pool]}}}):
+            return []
+        return [Worker.model_validate(row) for row in self._filter(f"/work_pools/{pool}/workers", {})]
+
+    def _filter(self, path: str, wanted: dict[str, Any]) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        while True:
+            page = self._post(f"{path}/filter", {**wanted, "limit": _PAGE, "offset": len(rows)})
+            rows += page
+            if len(page) < _PAGE:
+                return rows
+
+    def _post(self, path: str, body: dict[str, Any]) -> Any:
+        try:
+            response = httpx.post(self._url + path, json=body, timeout=self._timeout_s, trust_env=False)
+            return response.raise_for_status().json()
+        except httpx.HTTPStatusError as error:
+            text = " ".join(error.response.text.split())[:300]
+            raise ServiceError(f"Prefect refused {path}: {error.response.status_code} {text}") from None
+        except httpx.HTTPError as error:
+            raise ServiceError(
+                f"the Prefect server at {self._url} does not answer ({type(error).__name__}): "
+                "start it with `overnight up`"
+            ) from None
+
+
+def answers(url: str, timeout_s: float = 5) -> bool:
+    """Whether a GET of the URL succeeds within the deadline."""
+    try:
+        return httpx.get(url, timeout=timeout_s, trust_env=False).is_success
+    except httpx.HTTPError:
+        return False
+
+
+def _crashed(message: str) -> dict[str, Any]:
+    return {"state": {"type": "CRASHED", "name": "Crashed", "message": message}, "force": True}

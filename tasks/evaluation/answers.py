@@ -1,0 +1,110 @@
+"""Asking engines every problem of an evaluation and reading their answers."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from transformers import PreTrainedTokenizerBase
+
+from configs.run import RunConfig
+from infra.engines.client import EngineClient, Generation, SamplingParams
+from tasks.reward.grade import decode_responses, read_answer
+from tasks.rollout.dispatch import Request, dispatch, sampling_seed
+from tasks.rollout.generate import PromptLengthError
+from tasks.samples import Problem
+
+log = logging.getLogger(__name__)
+
+
+class EvaluationError(RuntimeError):
+    """The engines' answers cannot be counted as those of one weight version."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers to one problem; None is a response without a readable integer in a closed box."""
+
+    problem: Problem
+    greedy: int | None
+    sampled: tuple[int | None, ...]
+    truncated: int
+    """Responses cut at the longest length."""
+    asked: bool = True
+    """False when the prompt did not fit in the engine's context, which leaves every answer None."""
+
+
+def collect_answers(
+    clients: Sequence[EngineClient],
+    problems: Sequence[Problem],
+    tokenizer: PreTrainedTokenizerBase,
+    config: RunConfig,
+    dataset: str,
+    version: int,
+) -> list[Answers]:
+    """One greedy and evaluation.samples sampled answers to each problem; raises what `evaluate` does."""
+    prompts = [tokenizer(problem.prompt).input_ids for problem in problems]
+    fitting = _fitting(prompts, config, dataset)
+    samples = config.evaluation.samples
+    requests = [request for n in fitting for request in _requests(prompts[n], n, config, dataset)]
+    generations = iter(dispatch(clients, requests, config.engine.batch_size))
+    answers = [Answers(problem, None, (None,) * samples, 0, asked=False) for problem in problems]
+    for number in fitting:
+        answers[number] = _read(
+            problems[number], [next(generations) for _ in range(1 + samples)], tokenizer, version
+        )
+    return answers
+
+
+def _fitting(prompts: list[list[int]], config: RunConfig, dataset: str) -> list[int]:
+    """Numbers of the prompts that leave room for a response."""
+    new, context = _max_new_tokens(config), config.engine.context_length
+    fitting = [number for number, prompt in enumerate(prompts) if len(prompt) + new <= context]
+    if not fitting:
+        raise PromptLengthError(
+            f"{dataset}: no prompt fits in engine.context_length {context} with {new} new tokens: "
+            f"raise engine.context_length to at least {min(map(len, prompts)) + new}"
+        )
+    if len(fitting) < len(prompts):
+        log.warning(
+            "%s: %d of %d prompts do not fit in engine.context_length %d and count as wrong; %d holds all",
+            *(dataset, len(prompts) - len(fitting), len(prompts), context, max(map(len, prompts)) + new),
+        )
+    return fitting
+
+
+def _requests(prompt: list[int], number: int, config: RunConfig, dataset: str) -> list[Request]:
+    """The greedy request of a problem, then the sampled ones."""
+    temperatures = [0.0] + [config.evaluation.temperature] * config.evaluation.samples
+    return [
+        Request(
+            prompt,
+            SamplingParams(
+                max_new_tokens=_max_new_tokens(config),
+                temperature=temperature,
+                stop=config.rollout.stop,
+                sampling_seed=sampling_seed("evaluation", dataset, number, answer),
+            ),
+        )
+        for answer, temperature in enumerate(temperatures)
+    ]
+
+
+def _max_new_tokens(config: RunConfig) -> int:
+    return config.evaluation.max_new_tokens or config.rollout.max_new_tokens
+
+
+def _read(
+    problem: Problem, generations: list[Generation], tokenizer: PreTrainedTokenizerBase, version: int
+) -> Answers:
+    for generation in generations:
+        if generation.finish_reason == "abort":
+            raise EvaluationError(f"an answer to problem {problem.id} was aborted: evaluate again")
+        for span in generation.spans:
+            if span.version != version:
+                raise EvaluationError(
+                    f"problem {problem.id} was answered by version {span.version}, not {version}"
+                )
+    texts = decode_responses(tokenizer, [generation.tokens for generation in generations])
+    greedy, *sampled = [read_answer(problem, text) for text in texts]
+    truncated = sum(generation.finish_reason == "length" for generation in generations)
+    return Answers(problem, greedy, tuple(sampled), truncated)

@@ -1,0 +1,69 @@
+"""Evaluating the weight version that engines hold."""
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from transformers import PreTrainedTokenizerBase
+
+from configs.run import RunConfig
+from infra.engines.client import EngineClient
+from tasks.evaluation.answers import Answers, collect_answers
+from tasks.evaluation.report import EvaluationReport, ProblemResult
+from tasks.evaluation.scores import bootstrap_interval, majority, pass_at_k
+from tasks.samples import Problem
+
+
+def evaluate(
+    clients: Sequence[EngineClient],
+    problems: Sequence[Problem],
+    tokenizer: PreTrainedTokenizerBase,
+    config: RunConfig,
+    dataset: str,
+    version: int,
+) -> EvaluationReport:
+    """One greedy and evaluation.samples sampled answers to each problem, from engines that hold `version`.
+
+    The seed of a sample follows from dataset, problem number and sample number alone. A prompt that does
+    not fit in the engine's context counts as answered wrongly and is reported as too long.
+    Raises PromptLengthError when no prompt fits, EvaluationError when an answer was aborted or came from
+    another version, and what `dispatch` raises.
+    """
+    answers = collect_answers(clients, problems, tokenizer, config, dataset, version)
+    k = config.evaluation.samples
+    results = tuple(map(_result, answers))
+    averages = [result.correct / k for result in results]
+    ci_low, ci_high = bootstrap_interval(averages, config.evaluation.bootstrap)
+    return EvaluationReport(
+        dataset=dataset,
+        version=version,
+        n=len(results),
+        k=k,
+        greedy=fmean(result.greedy_answer == result.answer for result in results),
+        greedy_by_family=_greedy_by_family(answers),
+        avg_at_k=fmean(averages),
+        ci_low=ci_low,
+        ci_high=ci_high,
+        pass_at_k=fmean(pass_at_k(k, result.correct, k) for result in results),
+        maj_at_k=fmean(majority(result.sampled_answers) == result.answer for result in results),
+        truncated_fraction=sum(a.truncated for a in answers) / sum((1 + k) for a in answers if a.asked),
+        too_long=sum(not a.asked for a in answers),
+        problems=results,
+    )
+
+
+def _result(answers: Answers) -> ProblemResult:
+    return ProblemResult(
+        id=answers.problem.id,
+        answer=answers.problem.answer,
+        greedy_answer=answers.greedy,
+        sampled_answers=answers.sampled,
+        correct=answers.sampled.count(answers.problem.answer),
+    )
+
+
+def _greedy_by_family(answers: list[Answers]) -> dict[str, float]:
+    right: dict[str, list[bool]] = {}
+    for each in answers:
+        if each.problem.family:
+            right.setdefault(each.problem.family, []).append(each.greedy == each.problem.answer)
+    return {family: fmean(values) for family, values in sorted(right.items())}

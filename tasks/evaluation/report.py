@@ -1,0 +1,67 @@
+"""What an evaluation found."""
+
+import re
+
+from pydantic import BaseModel, ConfigDict
+
+
+class ProblemResult(BaseModel):
+    """The answers to one problem; None is a response without a readable integer in a closed box."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    id: str
+    answer: int
+    """The right answer."""
+    greedy_answer: int | None
+    sampled_answers: tuple[int | None, ...]
+    correct: int
+    """How many of the sampled answers are right."""
+
+
+class EvaluationReport(BaseModel):
+    """Accuracy of one weight version on one dataset; shares lie between 0 and 1."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    dataset: str
+    version: int
+    """Weight version that gave every answer."""
+    n: int
+    """Problems."""
+    k: int
+    """Sampled answers a problem."""
+    greedy: float
+    """Share of problems answered rightly at temperature 0."""
+    greedy_by_family: dict[str, float]
+    """The same for each family of problems; empty when the dataset has none."""
+    avg_at_k: float
+    """Mean share of right answers among the k samples."""
+    ci_low: float
+    """Lower end of the 95 % bootstrap interval of avg_at_k over problems."""
+    ci_high: float
+    """Upper end of it."""
+    pass_at_k: float
+    """Share of problems with a right answer among the k samples."""
+    maj_at_k: float
+    """Share of problems whose most frequent sampled answer is right."""
+    truncated_fraction: float
+    """Share of responses, greedy ones included, that were cut at the longest length."""
+    too_long: int
+    """Problems whose prompt does not fit in engine.context_length; they count as answered wrongly."""
+    problems: tuple[ProblemResult, ...]
+
+    def metrics(self) -> dict[str, float]:
+        """Values by MLflow name, `eval/<dataset>/...`."""
+        prefix = "eval/" + re.sub(r"[^A-Za-z0-9_.-]", "_", self.dataset)
+        names = (
+            "greedy",
+            "avg_at_k",
+            "ci_low",
+            "ci_high",
+            "pass_at_k",
+            "maj_at_k",
+            "truncated_fraction",
+            "too_long",
+        )
+        metrics = {f"{prefix}/{name}": float(getattr(self, name)) for name in names}
+        by_family = {f"{prefix}/greedy_{family}": value for family, value in self.greedy_by_family.items()}
+        return metrics | by_family

@@ -1,0 +1,36 @@
+"""Prefect's door to evaluation."""
+
+from pathlib import Path
+
+from infra.home import Home
+from tasks.evaluation.evaluate import evaluate
+from tasks.evaluation.records import find_report, save_report
+from tasks.evaluation.report import EvaluationReport
+from tasks.models import prepared_tokenizer
+from tasks.problems import build_source
+from tasks.problems.jsonl import prompt_template, read_problems
+from tasks.retry import retryable
+from tasks.run import Run
+from tasks.samples import Problem
+from tasks.weights.serving import serving_clients
+
+_HELD_OUT = "held-out"
+
+
+@retryable(name="evaluate", task_run_name="{run.id}: evaluate version {version}")
+def evaluate_version(run: Run, version: int, dataset: Path | None = None) -> EvaluationReport:
+    """Evaluate a version on a JSONL file, or on the run's held-out problems, which is done once."""
+    if dataset is None and (found := find_report(run, version, _HELD_OUT)):
+        return found
+    clients = serving_clients(run, version)
+    tokenizer = prepared_tokenizer(run.config.model, Home(run.home))
+    name = dataset.stem if dataset else _HELD_OUT
+    report = evaluate(clients, _problems(run, dataset), tokenizer, run.config, name, version)
+    save_report(run, report)
+    return report
+
+
+def _problems(run: Run, dataset: Path | None) -> list[Problem]:
+    if dataset is None:
+        return build_source(run.config.problems).held_out(None, run.config.evaluation.problems)
+    return read_problems(dataset, prompt_template(run.config.problems))

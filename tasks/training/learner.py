@@ -1,0 +1,164 @@
+"""The update of the policy on one batch: measure, gate, and only then step."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from configs.run import RunConfig
+from tasks.samples import RolloutBatch
+from tasks.training import gates
+from tasks.training.architecture import Architecture
+from tasks.training.batching import Microbatch, Row
+from tasks.training.divergence import measure
+from tasks.training.errors import StepRefused
+from tasks.training.flat import FlatBatch, flatten
+from tasks.training.losses.dapo import TokenLosses, dapo_loss
+from tasks.training.megatron.model import build_model
+from tasks.training.megatron.optimizer import Optimizer
+from tasks.training.megatron.passes import FlatScores, ModelPass
+from tasks.training.rewards import reward_metrics
+
+
+class Applied(NamedTuple):
+    """What a batch did to the policy."""
+
+    optimizer_steps: int
+    metrics: dict[str, float]
+
+
+class BeforeUpdate(NamedTuple):
+    """What is known of a batch before the first optimizer step."""
+
+    logprobs_N: Tensor
+    first: FlatScores
+    """The pass over the first minibatch, whose gradients are accumulated."""
+    metrics: dict[str, float]
+
+
+class Learner:
+    """Model and optimizer of one rank. All ranks make the same calls with the same arguments."""
+
+    def __init__(self, config: RunConfig, architecture: Architecture, device: torch.device) -> None:
+        self._config = config
+        self._device = device
+        self._ddp = build_model(architecture, config.trainer, device)
+        self._pass = ModelPass(self._ddp, architecture.vocab_size, config.trainer.microbatch_tokens, device)
+        self._optimizer: Optimizer | None = None
+
+    @property
+    def model(self) -> nn.Module:
+        """This rank's part of the model, without its data-parallel wrapper."""
+        return self._ddp.module
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """Made at its first use, after the weights are set: below fp32 it starts from a copy of them."""
+        if self._optimizer is None:
+            self._optimizer = Optimizer(self._ddp, self._config.trainer)
+        return self._optimizer
+
+    def score(self, rows: list[Row], temperature: float) -> Tensor:
+        """Log-probabilities of the rows' scored tokens, flat, fp32, on every rank."""
+        return self._pass.run(rows, sum(row.count for row in rows), temperature).logprobs_N
+
+    def apply(self, step: int, batch: RolloutBatch, version: int) -> Applied:
+        """Train on a graded batch, starting from weight version `version`.
+
+        Raises StepRefused, weights and optimizer unchanged, when a gate is hit. A batch without a usable
+        group takes no optimizer step.
+        """
+        flat = flatten(batch, version, self._device)
+        minibatches = flat.minibatches(self._config.algorithm.minibatches)
+        learning_rate = self.optimizer.learning_rate(step)
+        with self._unchanged_when_refused(may_step_twice=len(minibatches) > 1):
+            before = self._before_update(step, flat, minibatches[0] if minibatches else [])
+            updates = []
+            for index, rows in enumerate(minibatches):
+                scores = self._accumulate(flat, rows, before.logprobs_N) if index else before.first
+                updates.append(self._update(step, rows, scores, before.logprobs_N, learning_rate))
+        metrics = {**reward_metrics(batch), **before.metrics, **_means(updates), "policy/lr": learning_rate}
+        return Applied(len(updates), metrics)
+
+    def state(self) -> dict[str, Any]:
+        """Weights and optimizer state of this rank; the tensors are the live ones."""
+        return {"model": dict(self.model.named_parameters()), "optimizer": self.optimizer.state_dict()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take over the state of a rank of the same layout."""
+        with torch.no_grad():
+            for name, parameter in self.model.named_parameters():
+                parameter.copy_(state["model"][name])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+    def _before_update(self, step: int, flat: FlatBatch, first: list[Row]) -> BeforeUpdate:
+        """Measure the batch and pass its gates, with the first minibatch's gradients accumulated.
+
+        The pass that computes those gradients also scores the first minibatch: before any update its
+        log-probabilities are the old ones, and a second forward is saved.
+        """
+        self.optimizer.zero_grad()
+        in_first = {row.offset for row in first}
+        others = [row for row in flat.rows if row.offset not in in_first]
+        rest = self._pass.run(others, flat.tokens, self._config.rollout.temperature)
+        scores = self._accumulate(flat, first, None)
+        logprobs_N = rest.logprobs_N + scores.logprobs_N
+        gates.check_logprobs(step, logprobs_N)
+        if not flat.tokens:
+            return BeforeUpdate(logprobs_N, scores, {})
+        cap = self._config.algorithm.tis_cap
+        divergence = measure(logprobs_N, flat.rollout_logprobs_N, flat.on_version_N, cap)
+        gates.check_divergence(step, divergence, self._config.gates)
+        entropy = (rest.entropy_N + scores.entropy_N).mean().item()
+        return BeforeUpdate(logprobs_N, scores, {**divergence.metrics(), "policy/entropy": entropy})
+
+    def _accumulate(self, flat: FlatBatch, rows: list[Row], old_logprobs_N: Tensor | None) -> FlatScores:
+        """Add the gradients of a minibatch; without old log-probabilities its own are the old ones."""
+
+        def loss_of(microbatch: Microbatch, logprobs_N: Tensor) -> TokenLosses:
+            places = microbatch.places_N
+            old_N = logprobs_N.detach() if old_logprobs_N is None else old_logprobs_N[places]
+            rollout_N, advantages_N = flat.rollout_logprobs_N[places], flat.advantages_N[places]
+            return dapo_loss(logprobs_N, old_N, rollout_N, advantages_N, self._config.algorithm)
+
+        return self._pass.run(rows, flat.tokens, self._config.rollout.temperature, loss_of)
+
+    def _update(
+        self, step: int, rows: list[Row], scores: FlatScores, before_N: Tensor, learning_rate: float
+    ) -> dict[str, float]:
+        """Take one optimizer step with the accumulated gradients, unless a gate refuses it."""
+        places = torch.cat([torch.arange(row.offset, row.offset + row.count) for row in rows]).to(
+            self._device
+        )
+        loss = scores.loss_N[places].mean().item()
+        grad_norm = self.optimizer.grad_norm()
+        gates.check_update(step, loss, grad_norm, self._config.gates)
+        self.optimizer.step(learning_rate, grad_norm)
+        self.optimizer.zero_grad()
+        return {
+            "policy/loss": loss,
+            "policy/grad_norm": grad_norm,
+            "policy/clip_fraction": scores.clipped_N[places].mean().item(),
+            "policy/ppo_kl": (before_N - scores.logprobs_N)[places].mean().item(),
+        }
+
+    @contextmanager
+    def _unchanged_when_refused(self, may_step_twice: bool) -> Iterator[None]:
+        """Drop gradients, and undo earlier optimizer steps of the same batch, when a gate refuses it."""
+        snapshot = copy.deepcopy(self.state()) if may_step_twice else None
+        try:
+            yield
+        except StepRefused:
+            self.optimizer.zero_grad()
+            if snapshot is not None:
+                self.load_state(snapshot)
+            raise
+
+
+def _means(updates: list[dict[str, float]]) -> dict[str, float]:
+    """Each metric's mean over the optimizer steps; empty without any."""
+    return {name: fmean([update[name] for update in updates]) for name in (updates[0] if updates else ())}

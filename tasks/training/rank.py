@@ -1,0 +1,227 @@
+"""One rank of the trainer. It knows no Ray and no Prefect; all ranks make the same calls in one order."""
+
+import shutil
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from safetensors.torch import save_file
+
+from configs.run import RunConfig
+from infra.process_group import join_group, leave_group
+from tasks.samples import RolloutBatch
+from tasks.training import checkpoint, folders
+from tasks.training.architecture import Architecture
+from tasks.training.batching import to_rows
+from tasks.training.checkpoint import CheckpointIndex
+from tasks.training.errors import CheckpointUnusable, StepOutOfOrder, TrainerError
+from tasks.training.learner import Learner
+from tasks.training.megatron import distributed
+from tasks.training.report import TrainReport
+from tasks.weights.bridge.buckets import Bucket, TensorSpec, plan_buckets
+from tasks.weights.bridge.transfer import export_weights, load_weights
+from tasks.weights.manifest import Manifest, TensorEntry
+
+_WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "*.bin", "*.gguf", "manifest.json")
+
+
+class TrainerRank:
+    """A process's part of the trainer: Megatron ranks, the learner, and the step it has applied."""
+
+    def __init__(self, config: RunConfig, rank: int, address: str, port: int) -> None:
+        """Join the other ranks at address:port, which rank 0 serves; blocks until all are there.
+
+        Raises TrainerError where this machine cannot train in trainer.dtype or with trainer.backend.
+        """
+        _check_machine(config)
+        self._config = config
+        self._rank = rank
+        self._device = distributed.join(config.trainer, rank, address, port)
+        self._dtype: torch.dtype = getattr(torch, config.engine.dtype)
+        self._learner: Learner | None = None
+        self._architecture: Architecture | None = None
+        self._step = 0
+        self._report: TrainReport | None = None
+        self._update_group: dist.ProcessGroup | None = None
+
+    def close(self) -> None:
+        """Leave the other ranks."""
+        distributed.leave()
+
+    def load(self, model_path: Path) -> None:
+        """Start afresh from a Hugging Face folder: its weights, a new optimizer, step 0.
+
+        Raises ModelUnsupported or WeightsMismatch.
+        """
+        architecture = Architecture.read(model_path)
+        learner = Learner(self._config, architecture, self._device)
+        load_weights(learner.model, architecture, model_path)
+        self._adopt(learner, architecture, step=0, report=None)
+
+    def restore(self, folder: Path) -> None:
+        """Go on exactly where `save` was called; raises CheckpointUnusable."""
+        index = checkpoint.read_index(folder)
+        trainer = self._config.trainer
+        for name in ("tensor_parallel", "data_parallel", "dtype"):
+            if getattr(index, name) != getattr(trainer, name):
+                raise CheckpointUnusable(
+                    f"{folder} was written with trainer.{name} {getattr(index, name)}, and the config has "
+                    f"{getattr(trainer, name)}: set it back, or start from exported weights"
+                )
+        learner = Learner(self._config, index.architecture, self._device)
+        learner.load_state(checkpoint.read_rank(folder, self._rank))
+        self._adopt(learner, index.architecture, index.step, index.report)
+
+    def save(self, folder: Path) -> None:
+        """Write a checkpoint folder, which appears whole or not at all and replaces an earlier one."""
+        learner, architecture = self._loaded()
+        if self._rank == 0:
+            folders.fresh_partial(folder)
+        dist.barrier()
+        checkpoint.write_rank(folders.partial_of(folder), self._rank, learner.state())
+        dist.barrier()
+        if self._rank == 0:
+            trainer = self._config.trainer
+            index = CheckpointIndex(
+                step=self._step,
+                report=self._report,
+                architecture=architecture,
+                tensor_parallel=trainer.tensor_parallel,
+                data_parallel=trainer.data_parallel,
+                dtype=trainer.dtype,
+            )
+            checkpoint.write_index(folders.partial_of(folder), index)
+            folders.publish_partial(folder)
+        dist.barrier()
+
+    def applied_step(self) -> int:
+        """The last step whose batch the weights have seen; 0 for the initial weights."""
+        self._loaded()
+        return self._step
+
+    def train(self, step: int, batch: RolloutBatch, version: int | None = None) -> TrainReport:
+        """Apply a graded batch as `step`; the step that is already applied gives its stored report again.
+
+        `version` is the weight version that the trainer holds, step - 1 when absent. Raises StepOutOfOrder,
+        or StepRefused with the state unchanged.
+        """
+        learner, _ = self._loaded()
+        if step == self._step and self._report is not None:
+            return self._report
+        if step != self._step + 1 or batch.step != step:
+            raise StepOutOfOrder(
+                f"step {step} with the batch of step {batch.step} was asked of a trainer that has applied "
+                f"step {self._step}: give it step {self._step + 1}, or restore another checkpoint"
+            )
+        started = time.monotonic()
+        applied = learner.apply(step, batch, step - 1 if version is None else version)
+        self._report = TrainReport(
+            step=step,
+            optimizer_steps=applied.optimizer_steps,
+            metrics=applied.metrics,
+            seconds=time.monotonic() - started,
+        )
+        self._step = step
+        return self._report
+
+    def score(self, sequences: list[list[int]]) -> list[list[float]]:
+        """Log-probabilities of tokens[1:] of each sequence at temperature 1, nats, computed in fp32."""
+        learner, _ = self._loaded()
+        rows = to_rows([(tuple(sequence), 1) for sequence in sequences])
+        flat = learner.score(rows, temperature=1.0).tolist()
+        return [flat[row.offset : row.offset + max(row.count, 0)] for row in rows]
+
+    def export(self, folder: Path, model_path: Path) -> Manifest | None:
+        """Write the weights as a Hugging Face folder in engine.dtype, which appears whole or not at all.
+
+        Config and tokenizer files are copied from `model_path`. Returns the manifest on rank 0, whose
+        manifest.json lies in the folder; an earlier folder of the name is replaced.
+        """
+        learner, architecture = self._loaded()
+        tensors = dict(export_weights(learner.model, architecture, self._dtype))
+        manifest = None
+        if self._rank == 0:
+            manifest = Manifest.of(tensors)
+            partial = folders.fresh_partial(folder)
+            _copy_companions(model_path, partial)
+            save_file(tensors, partial / "model.safetensors", metadata={"format": "pt"})
+            (partial / "manifest.json").write_text(manifest.model_dump_json(indent=1))
+            folders.publish_partial(folder)
+        dist.barrier()
+        return manifest
+
+    def content_hash(self) -> str | None:
+        """Content hash of the weights as `export` would write them; None on other ranks than 0."""
+        learner, architecture = self._loaded()
+        entries: dict[str, TensorEntry] = {}
+        for name, tensor in export_weights(learner.model, architecture, self._dtype):
+            entries |= Manifest.of({name: tensor}).tensors
+        return Manifest(tensors=entries).hash if self._rank == 0 else None
+
+    def buckets(self) -> list[tuple[TensorSpec, ...]]:
+        """The tensors of each broadcast bucket, in engine.dtype, at most publish.bucket_mb MiB each."""
+        return [bucket.tensors for bucket in self._buckets()]
+
+    def open_update_group(self, address: str, port: int, world_size: int, group_name: str) -> None:
+        """Rank 0 joins the engines' update group as its rank 0; blocks until the engines have joined."""
+        self.close_update_group()
+        if self._rank == 0:
+            self._update_group = join_group(
+                address,
+                port,
+                world_size,
+                0,
+                group_name,
+                self._config.trainer.backend,
+                self._config.publish.timeout_s,
+            )
+
+    def broadcast_bucket(self, number: int) -> None:
+        """Broadcast the tensors of a bucket in order; blocks until the engines have received them."""
+        learner, architecture = self._loaded()
+        bucket = self._buckets()[number]
+        for _, tensor in export_weights(learner.model, architecture, self._dtype, only=bucket.mappings):
+            if self._rank == 0:
+                if self._update_group is None:
+                    raise TrainerError("no update group is open: call open_update_group first")
+                dist.broadcast(tensor, src=0, group=self._update_group)
+
+    def close_update_group(self) -> None:
+        """Leave the engines' update group; fine when none is open."""
+        if self._update_group is not None:
+            leave_group(self._update_group)
+            self._update_group = None
+
+    def _buckets(self) -> list[Bucket]:
+        learner, architecture = self._loaded()
+        limit = self._config.publish.bucket_mb * 2**20
+        ranks = self._config.trainer.tensor_parallel
+        return plan_buckets(learner.model, architecture, ranks, self._dtype, limit)
+
+    def _adopt(
+        self, learner: Learner, architecture: Architecture, step: int, report: TrainReport | None
+    ) -> None:
+        self._learner, self._architecture, self._step, self._report = learner, architecture, step, report
+
+    def _loaded(self) -> tuple[Learner, Architecture]:
+        if self._learner is None or self._architecture is None:
+            raise TrainerError("the trainer holds no model: call load or restore first")
+        return self._learner, self._architecture
+
+
+def _check_machine(config: RunConfig) -> None:
+    trainer = config.trainer
+    if torch.cuda.is_available():
+        return
+    for name, value, instead in (("dtype", "bfloat16", "float32"), ("backend", "nccl", "gloo")):
+        if getattr(trainer, name) == value:
+            raise TrainerError(
+                f'trainer.{name} "{value}" needs a GPU and there is none: set it to "{instead}"'
+            )
+
+
+def _copy_companions(model_path: Path, folder: Path) -> None:
+    for path in sorted(model_path.iterdir()):
+        if path.is_file() and not any(path.match(pattern) for pattern in _WEIGHT_FILES):
+            shutil.copyfile(path, folder / path.name)

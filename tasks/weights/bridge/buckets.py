@@ -1,0 +1,66 @@
+"""Weights cut into buckets, for broadcasts that a receiver has to be told of beforehand."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from tasks.training.architecture import Architecture
+from tasks.weights.bridge.mapping import Mapping, mappings
+
+
+class TensorSpec(NamedTuple):
+    """A tensor as a receiver has to allocate it."""
+
+    name: str
+    """Hugging Face's name."""
+    dtype: str
+    """Such as `float32`."""
+    shape: tuple[int, ...]
+
+
+class Bucket(NamedTuple):
+    """Tensors that travel together, in this order, and the mappings that they come from."""
+
+    tensors: tuple[TensorSpec, ...]
+    mappings: tuple[Mapping, ...]
+
+
+def plan_buckets(
+    model: nn.Module, architecture: Architecture, tensor_parallel: int, dtype: torch.dtype, max_bytes: float
+) -> list[Bucket]:
+    """All weights in the order of the layers, at most `max_bytes` a bucket.
+
+    The tensors of one Megatron parameter stay together, also where they are larger than a bucket.
+    """
+    parameters = dict(model.named_parameters())
+    buckets: list[Bucket] = []
+    room = 0.0
+    for mapping in mappings(architecture, tensor_parallel):
+        specs = _specs(mapping, parameters[mapping.megatron], architecture, tensor_parallel, dtype)
+        size = _bytes(specs)
+        if not buckets or size > room:
+            buckets.append(Bucket((), ()))
+            room = max_bytes
+        room -= size
+        buckets[-1] = Bucket(buckets[-1].tensors + specs, (*buckets[-1].mappings, mapping))
+    return buckets
+
+
+def _specs(
+    mapping: Mapping, parameter: torch.Tensor, architecture: Architecture, ranks: int, dtype: torch.dtype
+) -> tuple[TensorSpec, ...]:
+    specs = []
+    for name, part in zip(mapping.hf, mapping.split(parameter), strict=True):
+        shape = list(part.shape)
+        if mapping.shard_dim is not None:
+            shape[mapping.shard_dim] *= ranks
+        if mapping.by_token:
+            shape[0] = architecture.vocab_size
+        specs.append(TensorSpec(name, str(dtype).removeprefix("torch."), tuple(shape)))
+    return tuple(specs)
+
+
+def _bytes(specs: Sequence[TensorSpec]) -> int:
+    return sum(torch.Size(spec.shape).numel() * getattr(torch, spec.dtype).itemsize for spec in specs)

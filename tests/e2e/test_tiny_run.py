@@ -1,0 +1,75 @@
+"""What a run of the tiny model leaves behind: commits, ledger, MLflow, Prefect."""
+
+import httpx
+import pytest
+from mlflow import MlflowClient
+
+from infra.home import Home
+from tests.e2e.conftest import STEPS
+from tests.support.command import Overnight
+
+pytestmark = [pytest.mark.slow, pytest.mark.services, pytest.mark.timeout(600)]
+
+
+def test_every_version_is_in_the_ledger_once_with_the_hashes_of_the_engines(finished: Overnight) -> None:
+    records = finished.json("ledger", "reference")
+    assert [record["version"] for record in records] == list(range(STEPS + 1))
+    assert len({record["hash"] for record in records}) == STEPS + 1
+    for record in records:
+        assert set(record["engines"].values()) == {record["hash"]}
+    assert [record["state"] for record in records] == ["retired"] * STEPS + ["published"]
+
+
+def test_divergence_stays_below_1e_4_on_every_token(finished: Overnight) -> None:
+    report = finished.json("show", "reference")
+    assert 0 < report["logprob_abs_diff_max"] <= 1e-4
+
+
+def test_reward_rises(finished: Overnight) -> None:
+    report = finished.json("show", "reference")
+    assert report["reward_first"] < 0.45
+    records = finished.json("ledger", "reference")
+    assert records[-1]["reward"] > records[1]["reward"] + 0.1
+
+
+def test_mlflow_has_a_logged_model_a_version_with_reward_and_divergence(finished: Overnight) -> None:
+    client = MlflowClient(Home(finished.home).mlflow_uri)
+    (experiment,) = [e for e in client.search_experiments() if e.name == "tiny-cpu"]
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.info.status == "FINISHED"
+    models = client.search_logged_models([experiment.experiment_id])
+    hashes = {record["hash"] for record in finished.json("ledger", "reference")}
+    assert {model.params["hash"] for model in models} == hashes
+    for model in models:
+        assert {"reward/mean", "divergence/logprob_abs_diff_max"} <= {metric.key for metric in model.metrics or []}
+    steps = [metric.step for metric in client.get_metric_history(run.info.run_id, "time/overhead")]
+    assert sorted(steps)[-STEPS:] == list(range(1, STEPS + 1))
+
+
+def test_prefect_shows_every_stage_of_every_step(finished: Overnight) -> None:
+    url = f"http://127.0.0.1:{finished.environment['OVERNIGHT_PREFECT_PORT']}/api"
+    runs = httpx.post(f"{url}/task_runs/filter", json={"limit": 200}, timeout=30).json()
+    names = {run["name"] for run in runs if run["state_type"] == "COMPLETED"}
+    for step in range(1, STEPS + 1):
+        for stage in (
+            f"generate with version {step - 1}",
+            "grade",
+            f"train from version {step - 1}",
+            f"publish version {step}",
+            f"commit version {step}",
+        ):
+            assert f"reference step {step}: {stage}" in names
+    retries = {run["empirical_policy"]["retries"] for run in runs if "step 1:" in run["name"]}
+    assert retries == {3}
+
+
+def test_a_finished_run_resumes_to_the_same_report(finished: Overnight) -> None:
+    before = finished.json("show", "reference")
+    assert finished.json("resume", "reference") == before
+
+
+def test_any_version_can_be_evaluated_on_a_file(finished: Overnight, tmp_path) -> None:
+    dataset = tmp_path / "sums.jsonl"
+    dataset.write_text('{"problem": "Find the value of 12 \\\\cdot 4.", "answer": "48"}\n')
+    report = finished.json("eval", "reference@1", "--dataset", str(dataset))
+    assert report["version"] == 1 and report["n"] == 1 and report["dataset"] == "sums"

@@ -1,0 +1,75 @@
+"""Driving the `overnight` command as a user does: as a process, in a state folder of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from infra.process import free_port
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+@dataclass(frozen=True)
+class Overnight:
+    """The command, bound to a state folder and to free ports for its servers."""
+
+    home: Path
+    environment: dict[str, str]
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start the command and return at once."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "flows.cli", *arguments],
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(self, *arguments: str, exit_code: int = 0, timeout_s: float = 400) -> subprocess.CompletedProcess[str]:
+        """Run the command to its end and check its exit code."""
+        process = self.start(*arguments)
+        try:
+            out, err = process.communicate(timeout=timeout_s)
+        finally:
+            process.kill()
+        assert process.returncode == exit_code, f"exit {process.returncode}\n{out}\n{err}"
+        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+    def json(self, *arguments: str) -> Any:
+        """What the command prints with --json."""
+        return json.loads(self(*arguments, "--json").stdout)
+
+    def run_config(self, preset: str, run_id: str, *overrides: str) -> Any:
+        """`overnight run` on a preset; the report."""
+        return self.json("run", *run_arguments(preset, run_id, *overrides))
+
+
+def run_arguments(preset: str, run_id: str, *overrides: str) -> list[str]:
+    """Arguments of `overnight run` for a preset with overrides."""
+    sets = [argument for override in overrides for argument in ("--set", override)]
+    return [str(CONFIGS / preset), "--run-id", run_id, *sets]
+
+
+@contextmanager
+def overnight_in(home: Path) -> Iterator[Overnight]:
+    """The command in a state folder; its servers are stopped at the end."""
+    environment = {
+        **os.environ,
+        "OVERNIGHT_HOME": str(home),
+        "OVERNIGHT_PREFECT_PORT": str(free_port()),
+        "OVERNIGHT_MLFLOW_PORT": str(free_port()),
+        "OMP_NUM_THREADS": "1",
+    }
+    overnight = Overnight(home, environment)
+    try:
+        yield overnight
+    finally:
+        overnight("down")

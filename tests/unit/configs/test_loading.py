@@ -1,0 +1,122 @@
+"""Whatever is wrong with a config is one line that names the field to change."""
+
+import pytest
+from pydantic import ValidationError
+
+from configs.errors import UserError
+from configs.loading import ConfigError, load_config, override
+from configs.run import RunConfig
+
+MINIMAL = """
+name: unit
+model: {kind: folder, path: model}
+problems: {kind: arithmetic}
+"""
+
+
+@pytest.fixture
+def preset(tmp_path):
+    path = tmp_path / "unit.yaml"
+    path.write_text(MINIMAL)
+    return path
+
+
+def error_of(preset, *overrides):
+    with pytest.raises(ConfigError) as caught:
+        load_config(preset, list(overrides))
+    message = str(caught.value)
+    assert isinstance(caught.value, UserError)
+    assert "\n" not in message
+    return message
+
+
+def test_defaults_and_relative_paths(preset):
+    config = load_config(preset)
+    assert config.model.path == preset.parent / "model"
+    assert config.loop.steps == 60 and config.loop.mode == "sync"
+
+
+def test_set_takes_yaml_values_for_nested_fields(preset):
+    config = load_config(
+        preset,
+        [
+            "loop.steps=7",
+            "trainer.learning_rate=1e-5",
+            'rollout.stop=["}", "."]',
+            "gates={max_logprob_diff: 0.5}",
+            "algorithm.tis_cap=null",
+            "deterministic=false",
+            "name=a-b",
+        ],
+    )
+    assert config.loop.steps == 7
+    assert config.trainer.learning_rate == 1e-5
+    assert config.rollout.stop == ("}", ".")
+    assert config.gates.max_logprob_diff == 0.5
+    assert config.algorithm.tis_cap is None
+    assert (config.deterministic, config.name) == (False, "a-b")
+
+
+@pytest.mark.parametrize(
+    ("change", "parts"),
+    [
+        ("rollout.promts_per_step=8", ["rollout.promts_per_step", "unknown key"]),
+        ("rolout.prompts_per_step=8", ["rolout", "unknown key"]),
+        ("model.pth=x", ["model.pth: unknown key"]),
+        ("loop.steps=0", ["loop.steps", "greater than or equal to 1"]),
+        ("loop.steps=many", ["loop.steps", "integer"]),
+        ("loop.mode=async", ["loop.mode", "'sync' or 'ahead'"]),
+        ("rollout.samples_per_prompt=1", ["rollout.samples_per_prompt", "greater than or equal to 2"]),
+        ("rollout.temperature=0", ["rollout.temperature", "greater than 0"]),
+        ("name=Has Spaces", ["name", "pattern"]),
+        ("problems.kind=geometry", ["problems", "'arithmetic'"]),
+        ("problems.families=[sum, root]", ["problems.families.1", "'sum', 'product' or 'remainder'"]),
+        ("problems={kind: jsonl, path: p, template: x}", ["problems.template", "write {problem} where"]),
+        ("problems={kind: jsonl, path: p, held_out_fraction: 1}", ["problems.held_out_fraction"]),
+        ("loop.mode=ahead", ['deterministic is true but loop.mode is "ahead"', 'set loop.mode "sync" or']),
+        ("rollout.max_new_tokens=192", ["rollout.max_new_tokens 192", "raise engine.context_length"]),
+        ("trainer.data_parallel=3", ["rollout.prompts_per_step 32", "trainer.data_parallel 3: change one"]),
+        ("trainer.adam_betas=[0.9, 1.0]", ["trainer", "adam_betas", "[0, 1)"]),
+        ("loop.steps", ["--set", "write it as section.field=value"]),
+        ("=3", ["--set", "write it as section.field=value"]),
+        ("name.first=x", ["--set", "name is a value, not a section"]),
+        ("loop.steps=[1", ["--set", "not a YAML value"]),
+    ],
+)
+def test_a_wrong_value_is_one_line_that_names_its_field(preset, change, parts):
+    message = error_of(preset, change)
+    assert all(part in message for part in parts), message
+
+
+def test_all_mistakes_are_told_at_once(preset):
+    message = error_of(preset, "loop.steps=0", "rollout.sead=1")
+    assert "loop.steps" in message and "rollout.sead" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [("- a\n- b\n", "must be a mapping"), ("a: [1", "not YAML"), ("{}", "Field required")]
+)
+def test_files_that_are_no_config(tmp_path, text, reason):
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    message = error_of(path)
+    assert str(path) in message and reason in message
+
+
+def test_a_missing_file(tmp_path):
+    assert "nowhere.yaml: cannot be read" in error_of(tmp_path / "nowhere.yaml")
+
+
+def test_override_changes_a_loaded_config_and_checks_it(preset):
+    config = load_config(preset)
+    changed = override(config, ["evaluation.samples=8"])
+    assert changed.evaluation.samples == 8
+    assert changed.model_copy(update={"evaluation": config.evaluation}) == config
+    with pytest.raises(ConfigError, match=r"evaluation\.samples"):
+        override(config, ["evaluation.samples=0"])
+
+
+def test_configs_are_frozen(preset):
+    config: RunConfig = load_config(preset)
+    with pytest.raises(ValidationError, match="frozen"):
+        config.loop.steps = 5

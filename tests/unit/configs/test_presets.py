@@ -1,0 +1,63 @@
+"""The presets load, every field explains itself, and configs need no torch."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from pydantic import BaseModel
+
+import configs
+from configs.loading import load_config
+from configs.run import RunConfig
+
+FOLDER = Path(configs.__file__).parent
+PRESETS = sorted(FOLDER.glob("*.yaml"))
+
+
+def test_there_are_presets():
+    assert {preset.stem for preset in PRESETS} >= {"tiny-cpu", "smollm2-cpu"}
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.stem)
+def test_preset_loads_and_survives_json(preset):
+    config = load_config(preset)
+    assert config.name == preset.stem
+    assert config.description
+    assert RunConfig.model_validate_json(config.model_dump_json()) == config
+
+
+def test_the_tiny_preset_finds_its_model_from_any_folder(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert (load_config(FOLDER / "tiny-cpu.yaml").model.path / "model.safetensors").is_file()
+
+
+def test_configs_import_without_torch_or_any_service():
+    code = (
+        "import sys, configs.loading; "
+        "print(sorted({'torch', 'ray', 'prefect', 'mlflow', 'transformers', 'megatron'} & set(sys.modules)))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert run.stdout.strip() == "[]"
+
+
+def sections(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """The model and every section below it, those in unions included."""
+    yield model
+    for field in model.model_fields.values():
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                yield from sections(kind)
+
+
+@pytest.mark.parametrize("section", list(sections(RunConfig)), ids=lambda section: section.__name__)
+def test_every_setting_explains_itself(section):
+    assert section.__doc__
+    for name, field in section.model_fields.items():
+        is_section = any(
+            isinstance(kind, type) and issubclass(kind, BaseModel)
+            for kind in (field.annotation, *get_args(field.annotation))
+        )
+        assert is_section or name == "kind" or field.description, f"{section.__name__}.{name}"

@@ -1,0 +1,90 @@
+"""An engine's process: started, found taken, broken, killed, stopped."""
+
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from configs.rollout import EmbeddedEngine
+from infra.engines import actor as actor_module
+from infra.engines.actor import EngineActor, EngineStartError
+from infra.engines.client import EngineClient
+from infra.process import free_port
+from tests.support.engines import TINY_LLAMA
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "engine.log"
+
+
+@pytest.fixture
+def engine(log: Path) -> Iterator[EngineActor]:
+    engine = EngineActor(EmbeddedEngine(start_timeout_s=60), 0, TINY_LLAMA, log)
+    yield engine
+    engine.stop()
+
+
+@pytest.mark.slow
+def test_a_killed_engine_is_started_again_and_a_live_one_is_kept(
+    engine: EngineActor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not engine.alive()
+    with socket.create_server(("127.0.0.1", 0)) as holder:  # a free port that somebody takes in between
+        ports = iter([holder.getsockname()[1], free_port(), free_port()])
+        monkeypatch.setattr(actor_module, "free_port", lambda: next(ports))
+        url = engine.start()
+        assert not url.endswith(f":{holder.getsockname()[1]}")
+    assert engine.alive()
+    assert engine.start() == url == engine.url()
+    assert EngineClient(url).model_info().model_path == str(TINY_LLAMA)
+
+    os.kill(_server(url), signal.SIGKILL)
+    assert not engine.alive()
+    again = engine.start()
+    assert engine.alive()
+    server = _server(again)
+    engine.stop()
+    engine.stop()
+    assert not engine.alive()
+    assert not psutil.pid_exists(server)
+
+
+def test_a_taken_port_names_the_field_to_change(log: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        taken = holder.getsockname()[1]
+        engine = EngineActor(EmbeddedEngine(port=taken - 1), 1, TINY_LLAMA, log)
+        with pytest.raises(EngineStartError, match=rf"port {taken} is taken: .* engine\.port"):
+            engine.start()
+
+
+@pytest.mark.slow
+def test_a_broken_checkpoint_is_told_from_the_log(log: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(TINY_LLAMA, folder)
+    (folder / "model.safetensors").unlink()
+    engine = EngineActor(EmbeddedEngine(start_timeout_s=60), 3, folder, log)
+    with pytest.raises(EngineStartError, match=r"engine 3 ended with code 1: .*safetensors is missing"):
+        engine.start()
+    assert not engine.alive()
+
+
+@pytest.mark.slow
+def test_a_start_that_takes_too_long_leaves_nothing_behind(log: Path) -> None:
+    engine = EngineActor(EmbeddedEngine(start_timeout_s=0.3), 0, TINY_LLAMA, log)
+    before = set(psutil.Process().children())
+    with pytest.raises(EngineStartError, match=r"engine\.start_timeout_s 0\.3 s"):
+        engine.start()
+    assert set(psutil.Process().children()) <= before
+
+
+def _server(url: str) -> int:
+    """Process id of the child that listens at a URL."""
+    port = int(url.rsplit(":", 1)[1])
+    children = psutil.Process().children()
+    return next(c.pid for c in children if any(n.laddr.port == port for n in c.net_connections()))

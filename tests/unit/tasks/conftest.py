@@ -1,0 +1,94 @@
+"""A run without any service, and commits to put into it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from configs.loading import parse_config
+from tasks.commits import PublishReport, StepCommit
+from tasks.evaluation.report import EvaluationReport, ProblemResult
+from tasks.run import Run
+from tasks.samples import BatchRef
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """A run of three steps whose store and MLflow live in a folder of the test's own."""
+    config = parse_config(
+        {
+            "name": "unit",
+            "model": {"kind": "folder", "path": "model"},
+            "problems": {"kind": "arithmetic"},
+            "loop": {"steps": 3},
+        },
+        folder=tmp_path,
+    )
+    return Run(id="unit-1", config=config, home=tmp_path / "home")
+
+
+@pytest.fixture
+def make_commit() -> Callable[..., StepCommit]:
+    """Builds the commit of a step whose version is its number; keyword arguments replace fields."""
+
+    def make(step: int, **changes: object) -> StepCommit:
+        initial = {"publish/probe_abs_diff_max": 1e-6}
+        trained = {
+            **initial,
+            "reward/mean": (40 + step) / 100,
+            "divergence/logprob_abs_diff_mean": 1e-6 * step,
+            "divergence/logprob_abs_diff_max": 1e-5 * step,
+            "time/generate": 1.0,
+            "time/train": 0.5,
+        }
+        commit = StepCommit(
+            step=step,
+            version=step,
+            parent_version=step - 1 if step else None,
+            weights_hash=f"{step:064x}",
+            recipe="float32/disk",
+            batch=BatchRef(step, f"unit-1/steps/{step:06d}/rollouts.parquet", "0" * 64) if step else None,
+            prompt_cursor=32 * step,
+            rng_seed=0,
+            checkpoint=f"unit-1/checkpoints/{step:06d}",
+            publish=PublishReport(
+                transport="disk",
+                seconds=0.5,
+                bytes=1_500_000,
+                gb_per_second=0.003,
+                engine_hashes={"engine-0": f"{step:064x}"},
+                probe_abs_diff_max=1e-6,
+            ),
+            metrics=trained if step else initial,
+            created_at=1_800_000_000.0 + 4.5 * step,
+        )
+        return commit.model_copy(update=changes)
+
+    return make
+
+
+@pytest.fixture
+def make_report() -> Callable[..., EvaluationReport]:
+    """Builds an evaluation report of two problems; keyword arguments replace fields."""
+
+    def make(version: int, dataset: str, **changes: object) -> EvaluationReport:
+        problem = ProblemResult(id="p0", answer=4, greedy_answer=4, sampled_answers=(4, None), correct=1)
+        report = EvaluationReport(
+            dataset=dataset,
+            version=version,
+            n=2,
+            k=2,
+            greedy=0.5,
+            greedy_by_family={},
+            avg_at_k=0.5,
+            ci_low=0.25,
+            ci_high=0.75,
+            pass_at_k=1.0,
+            maj_at_k=0.5,
+            truncated_fraction=0.0,
+            too_long=0,
+            problems=(problem, problem.model_copy(update={"id": "p1"})),
+        )
+        return report.model_copy(update=changes)
+
+    return make
