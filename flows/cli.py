@@ -42,7 +42,9 @@ def main() -> None:
 def run(
     config: ConfigPath,
     overrides: Overrides = None,
-    run_id: Annotated[str | None, typer.Option(help="Id of the run; made from name and time if absent.")] = None,
+    run_id: Annotated[
+        str | None, typer.Option(help="Id of the run; made from name and time if absent.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Train as the config says, evaluate and report; leaves the Prefect and MLflow UIs up."""
@@ -65,9 +67,12 @@ def resume(run_id: RunId, as_json: Json = False) -> None:
 
 @app.command(name="eval")
 def evaluate(
-    target: Annotated[str, typer.Argument(metavar="RUN[@VERSION]", help="Run, and the weight version if not the newest.")],
+    target: Annotated[
+        str, typer.Argument(metavar="RUN[@VERSION]", help="Run, and the weight version if not the newest.")
+    ],
     dataset: Annotated[
-        Path | None, typer.Option(help="JSONL with `problem` and `answer`; the run's held-out problems if absent.")
+        Path | None,
+        typer.Option(help="JSONL with `problem` and `answer`; the run's held-out problems if absent."),
     ] = None,
     overrides: Overrides = None,
     as_json: Json = False,
@@ -95,7 +100,12 @@ def runs(as_json: Json = False) -> None:
 
     reports = [report_of(run) for run in all_runs(Home.find())]
     rows = [
-        {"run": r.run_id, "steps": f"{r.steps}/{r.steps_wanted}", "version": r.version, "reward": r.reward_last}
+        {
+            "run": r.run_id,
+            "steps": f"{r.steps}/{r.steps_wanted}",
+            "version": r.version,
+            "reward": r.reward_last,
+        }
         for r in reports
     ]
     _print([report.model_dump(mode="json") for report in reports], rows, as_json)

@@ -12,14 +12,18 @@ from tasks.run import Run
 
 
 @flow(
-    name="evaluate-checkpoint", flow_run_name="{run.id}: evaluate version {version}", validate_parameters=False
+    name="evaluate-checkpoint",
+    flow_run_name="{run.id}: evaluate version {version}",
+    validate_parameters=False,
 )
 def evaluate_checkpoint(run: Run, version: int, dataset: Path | None = None) -> EvaluationReport:
     """Evaluate a weight version on the engines that the run has up."""
     return evaluate_version(run, version, dataset)
 
 
-@flow(name="evaluate-offline", flow_run_name="{run.id}: evaluate version {version}", validate_parameters=False)
+@flow(
+    name="evaluate-offline", flow_run_name="{run.id}: evaluate version {version}", validate_parameters=False
+)
 def evaluate_offline(run: Run, version: int, dataset: Path | None = None) -> EvaluationReport:
     """Bring up engines alone, evaluate a weight version on them, record and release."""
     try:

@@ -54,7 +54,9 @@ def _session(run: Run, console: Console) -> Iterator[None]:
     services.mark_crashed(f"run:{run.id}")
     from prefect import tags
 
-    console.print(f"run {run.id}\nPrefect UI {prefect_url}\nMLflow UI  {mlflow_url}\nstop both: overnight down")
+    console.print(
+        f"run {run.id}\nPrefect UI {prefect_url}\nMLflow UI  {mlflow_url}\nstop both: overnight down"
+    )
     try:
         with tags(f"run:{run.id}", process_tag()):
             yield

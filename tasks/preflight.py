@@ -25,8 +25,12 @@ def preflight(config: RunConfig, home: Home) -> None:
     store.check_writable()
     free = shutil.disk_usage(store.folder(".")).free
     if free < _MIN_FREE_BYTES:
-        raise PreflightError(f"only {free >> 20} MiB free for the run store: free some or set store.path elsewhere")
+        raise PreflightError(
+            f"only {free >> 20} MiB free for the run store: free some or set store.path elsewhere"
+        )
     if config.engine.port is not None:
         for port in range(config.engine.port, config.engine.port + config.engine.count):
             if not port_is_free(port):
-                raise PreflightError(f"engine.port {port} is taken: choose another, or none to get a free one")
+                raise PreflightError(
+                    f"engine.port {port} is taken: choose another, or none to get a free one"
+                )

@@ -49,7 +49,9 @@ class RunReport(BaseModel):
             ("seconds a step (overhead)", f"{_format(self.step_seconds)} ({_format(self.overhead_seconds)})"),
         ]
         for name in sorted({name for metrics in self.evaluations.values() for name in metrics}):
-            by_version = [(v, metrics[name]) for v, metrics in sorted(self.evaluations.items()) if name in metrics]
+            by_version = [
+                (v, metrics[name]) for v, metrics in sorted(self.evaluations.items()) if name in metrics
+            ]
             figures.append((name, " -> ".join(f"{value:.3f} (v{v})" for v, value in by_version)))
         return figures
 

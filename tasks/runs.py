@@ -49,7 +49,9 @@ def load_run(run_id: str, home: Home) -> Run:
         known = ", ".join(_ids(home)) or "none"
         raise RunError(f"no run {run_id} under {home.root}: known runs are {known}") from None
     except ValidationError as error:
-        raise RunError(f"run {run_id}: its stored configuration cannot be read: {error.errors()[0]['msg']}") from None
+        raise RunError(
+            f"run {run_id}: its stored configuration cannot be read: {error.errors()[0]['msg']}"
+        ) from None
 
 
 def all_runs(home: Home) -> list[Run]:

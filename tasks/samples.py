@@ -89,7 +89,9 @@ class RolloutBatch:
         """Inverse of to_parquet; ValueError when the table is not a rollout batch."""
         table = pq.read_table(io.BytesIO(data))
         if not table.schema.equals(_SCHEMA):
-            raise ValueError("not a rollout batch: the Parquet schema differs from the one this version writes")
+            raise ValueError(
+                "not a rollout batch: the Parquet schema differs from the one this version writes"
+            )
         return _from_rows(int(table.schema.metadata[b"step"]), table.to_pylist())
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import ray
 from ray._private import ray_constants
 
+from configs.errors import UserError
 from infra.detached import spawn_detached
 from infra.home import Home
 from infra.identity import ProcessRef
@@ -27,8 +28,7 @@ _START_TIMEOUT_S = 180
 
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_AUTH_MODE": "token",
-    # Of this process only; without one, Ray would write a token into the home directory.
+    # Ray asks for a token by default; without this one it would write its own into the home directory.
     "RAY_AUTH_TOKEN": secrets.token_hex(32),
     # Without it Ray replaces a loopback address by the machine's own (ray/_private/services.py).
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
@@ -38,8 +38,8 @@ _stopped = threading.Event()
 _reapers: list[ProcessRef] = []
 
 
-class ClusterError(RuntimeError):
-    """The cluster cannot be started. The message is one line."""
+class ClusterError(UserError):
+    """The cluster cannot be started."""
 
 
 class LocalCluster:

@@ -1,7 +1,9 @@
 """What can go wrong with a service. Every message is one line that says what to change."""
 
+from configs.errors import UserError
 
-class ServiceError(RuntimeError):
+
+class ServiceError(UserError):
     """A service cannot be started, found or asked."""
 
 

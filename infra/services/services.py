@@ -7,10 +7,10 @@ from typing import Literal
 
 import psutil
 
+from infra.detached import spawn_detached
 from infra.home import Home
 from infra.process import log_tail, port_is_free, stop_tree, wait_until
 from infra.services import crashes, programs
-from infra.detached import spawn_detached
 from infra.services.environment import client_environment, connect
 from infra.services.errors import PortTakenError, ServiceError
 from infra.services.prefect_api import PrefectApi, answers

@@ -77,7 +77,12 @@ class EngineFleet:
     def _actor(self, index: int, model_path: Path) -> Any:
         name = self._names()[index]
         options = ray.remote(EngineActor).options(
-            name=name, namespace=self._run.namespace, get_if_exists=True, lifetime="detached", num_cpus=0, max_restarts=-1
+            name=name,
+            namespace=self._run.namespace,
+            get_if_exists=True,
+            lifetime="detached",
+            num_cpus=0,
+            max_restarts=-1,
         )
         log = Home(self._run.home).logs / self._run.id / f"{name}.log"
         return options.remote(self._run.config.engine, index, model_path, log)

@@ -8,6 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from configs.weights import PublishConfig
+from infra.engines.client import EngineFailed, EngineRefused
 from tasks.cluster.engines import Engine
 from tasks.commits import PublishReport
 from tasks.weights.staging import Probe, StagedVersion
@@ -26,6 +27,15 @@ def publish(
     engines: list[Engine], staged: StagedVersion, transfer: Transfer, config: PublishConfig
 ) -> PublishReport:
     """Bring a staged version to all the engines, or raise PublishRefused with none of them stamped with it."""
+    try:
+        return _publish(engines, staged, transfer, config)
+    except (EngineRefused, EngineFailed) as error:
+        raise PublishRefused(f"version {staged.version} refused: {error}") from error
+
+
+def _publish(
+    engines: list[Engine], staged: StagedVersion, transfer: Transfer, config: PublishConfig
+) -> PublishReport:
     on_all(engines, lambda engine: engine.client.stamp(UNVERIFIED))
     started = time.monotonic()
     on_all(engines, lambda engine: engine.client.pause())

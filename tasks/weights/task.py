@@ -7,7 +7,9 @@ from tasks.training.update import Update
 from tasks.weights.serving import publish_version
 
 
-@retryable(name="publish-weights", task_run_name="{run.id} step {update.step}: publish version {update.version}")
+@retryable(
+    name="publish-weights", task_run_name="{run.id} step {update.step}: publish version {update.version}"
+)
 def publish_weights(run: Run, update: Update) -> PublishReport:
     """Bring the new version to every engine, verified, or refuse it."""
     return publish_version(run, update.version, update.parent)

@@ -11,7 +11,12 @@ import pytest
 from tests.support.command import Overnight, overnight_in, run_arguments
 
 STEPS = 12
-SETTINGS = (f"loop.steps={STEPS}", "trainer.checkpoint_every=3", "evaluation.problems=20", "evaluation.samples=1")
+SETTINGS = (
+    f"loop.steps={STEPS}",
+    "trainer.checkpoint_every=3",
+    "evaluation.problems=20",
+    "evaluation.samples=1",
+)
 KILLS = 3
 
 
@@ -30,7 +35,9 @@ def committed_steps(home: Path, run_id: str) -> int:
     return len(list((home / "runs" / run_id / "steps").glob("*/commit.json")))
 
 
-def kill_after(overnight: Overnight, process: subprocess.Popen[str], run_id: str, commits: int, delay_s: float) -> int:
+def kill_after(
+    overnight: Overnight, process: subprocess.Popen[str], run_id: str, commits: int, delay_s: float
+) -> int:
     """Kill the run `delay_s` after it has made `commits` further commits; how many it has then."""
     goal = committed_steps(overnight.home, run_id) + commits
     deadline = time.monotonic() + 200

@@ -41,7 +41,9 @@ def test_mlflow_has_a_logged_model_a_version_with_reward_and_divergence(finished
     hashes = {record["hash"] for record in finished.json("ledger", "reference")}
     assert {model.params["hash"] for model in models} == hashes
     for model in models:
-        assert {"reward/mean", "divergence/logprob_abs_diff_max"} <= {metric.key for metric in model.metrics or []}
+        assert {"reward/mean", "divergence/logprob_abs_diff_max"} <= {
+            metric.key for metric in model.metrics or []
+        }
     steps = [metric.step for metric in client.get_metric_history(run.info.run_id, "time/overhead")]
     assert sorted(steps)[-STEPS:] == list(range(1, STEPS + 1))
 

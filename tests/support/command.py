@@ -33,7 +33,9 @@ class Overnight:
             text=True,
         )
 
-    def __call__(self, *arguments: str, exit_code: int = 0, timeout_s: float = 400) -> subprocess.CompletedProcess[str]:
+    def __call__(
+        self, *arguments: str, exit_code: int = 0, timeout_s: float = 400
+    ) -> subprocess.CompletedProcess[str]:
         """Run the command to its end and check its exit code."""
         process = self.start(*arguments)
         try:

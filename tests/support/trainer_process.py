@@ -66,7 +66,9 @@ def _gradients(config: RunConfig, folder: Path, batch: RolloutBatch) -> dict[str
         old_N, rollout_N = logprobs_N.detach(), flat.rollout_logprobs_N[places]
         return dapo_loss(logprobs_N, old_N, rollout_N, flat.advantages_N[places], AlgorithmConfig())
 
-    ModelPass(model, VOCABULARY, config.trainer.microbatch_tokens, device).run(rows, flat.tokens, 1.0, loss_of)
+    ModelPass(model, VOCABULARY, config.trainer.microbatch_tokens, device).run(
+        rows, flat.tokens, 1.0, loss_of
+    )
     with torch.no_grad():
         for parameter in model.module.parameters():
             parameter.copy_(parameter.main_grad)

@@ -55,7 +55,9 @@ def graded_batch(step: int, vocabulary: int = VOCABULARY, groups: int = 6) -> Ro
         samples = []
         for place in range(4):
             length = 0 if (number, place) == (2, 1) else rng.randrange(2, 13)
-            reward = None if (number, place) == (2, 0) else float(number != 1 and place < 1 + rng.randrange(3))
+            reward = (
+                None if (number, place) == (2, 0) else float(number != 1 and place < 1 + rng.randrange(3))
+            )
             samples.append(
                 Sample(
                     prompt,

@@ -16,6 +16,7 @@ from infra.engines.checksum import overall_hash
 from infra.engines.embedded.admission import BadRequest, admit, is_batch, results
 from infra.engines.embedded.groups import GroupError, UpdateGroups
 from infra.engines.embedded.model import ServedModel
+from infra.engines.embedded.sampling import NonFiniteLogits
 from infra.engines.embedded.sequence import Sequence
 from infra.engines.embedded.weights import WeightsMismatch
 from infra.engines.embedded.worker import Worker
@@ -60,8 +61,12 @@ def _add_error_handlers(app: FastAPI) -> None:
     async def bad(request: Request, error: BadRequest) -> Response:
         return _error(str(error), 400)
 
+    @app.exception_handler(NonFiniteLogits)
+    async def broken(request: Request, error: NonFiniteLogits) -> Response:
+        return _error(str(error), 500)
+
     @app.exception_handler(Exception)
-    async def broken(request: Request, error: Exception) -> Response:
+    async def unexpected(request: Request, error: Exception) -> Response:
         return _error(f"{type(error).__name__}: {error}", 500)
 
 

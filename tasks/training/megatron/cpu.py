@@ -20,8 +20,6 @@ _PATCHED = (
     "megatron.core.optimizer.clip_grads",  # gradient norm
     "megatron.core.optimizer.optimizer",  # loss scale
     "megatron.core.pipeline_parallel.schedules",  # token count of a batch
-    "megatron.core.tensor_parallel.layers",  # sequence-parallel buffers
-    "megatron.core.tensor_parallel.mappings",  # gathered and scattered activations
     "megatron.core.utils",  # norms of many tensors
 )
 _FACTORIES = ("arange", "empty", "full", "ones", "tensor", "zeros")

@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from megatron.core.fusions.fused_bias_dropout import get_bias_dropout_add
 from megatron.core.tensor_parallel import ColumnParallelLinear, RowParallelLinear
 from megatron.core.transformer import TransformerConfig
@@ -14,6 +13,7 @@ from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 from megatron.core.transformer.transformer_layer import TransformerLayer, TransformerLayerSubmodules
 from torch import Tensor, nn
+from torch.nn.functional import rms_norm, scaled_dot_product_attention
 
 from tasks.training.architecture import Architecture
 
@@ -29,7 +29,7 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise; the shape stays."""
-        return F.rms_norm(x, self.weight.shape, self.weight, self._eps)
+        return rms_norm(x, self.weight.shape, self.weight, self._eps)
 
 
 class CausalAttention(nn.Module):
@@ -43,7 +43,7 @@ class CausalAttention(nn.Module):
         """Attention output of shape [S, B, H * D]. The causal mask alone is enough when padding is right."""
         query, key, value = (tensor.permute(1, 2, 0, 3) for tensor in (query_SBHD, key_SBGD, value_SBGD))
         grouped = query.shape[1] != key.shape[1]
-        output_BHSD = F.scaled_dot_product_attention(
+        output_BHSD = scaled_dot_product_attention(
             query, key, value, is_causal=True, scale=self._scale, enable_gqa=grouped
         )
         return output_BHSD.permute(2, 0, 1, 3).flatten(2)

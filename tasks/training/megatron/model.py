@@ -1,7 +1,6 @@
 """Building the Megatron model of an architecture."""
 
 import torch
-import torch.nn.functional as F
 from megatron.core.distributed import (
     DistributedDataParallel,
     DistributedDataParallelConfig,
@@ -9,6 +8,7 @@ from megatron.core.distributed import (
 )
 from megatron.core.models.gpt import GPTModel
 from megatron.core.transformer import TransformerConfig
+from torch.nn.functional import silu
 
 from configs.training import TrainerConfig
 from tasks.training.architecture import Architecture
@@ -55,7 +55,7 @@ def transformer_config(architecture: Architecture, config: TrainerConfig) -> Tra
         normalization="RMSNorm",
         layernorm_epsilon=architecture.norm_eps,
         gated_linear_unit=True,
-        activation_func=F.silu,
+        activation_func=silu,
         add_bias_linear=False,
         add_qkv_bias=architecture.qkv_bias,
         qk_layernorm=architecture.qk_norm,
@@ -80,5 +80,5 @@ def transformer_config(architecture: Architecture, config: TrainerConfig) -> Tra
 
 
 def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
-    """Initialises nothing: values come from a checkpoint. Megatron marks split parameters where it calls this."""
+    """Set no values, which come from a checkpoint; Megatron marks split parameters where it calls this."""
     return tensor

@@ -35,6 +35,9 @@ class Answers(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.asked: list[str] = []
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that gave up has closed the connection."""
+
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"

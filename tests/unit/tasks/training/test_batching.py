@@ -34,7 +34,9 @@ def test_positions_predict_their_targets(rows):
 
 def test_the_composition_does_not_depend_on_the_order_of_equal_calls(rows):
     first, second = deal(rows, 40, 1, 2), deal(list(reversed(rows)), 40, 1, 2)
-    assert all(torch.equal(a, b) for x, y in zip(first, second, strict=True) for a, b in zip(x, y, strict=True))
+    assert all(
+        torch.equal(a, b) for x, y in zip(first, second, strict=True) for a, b in zip(x, y, strict=True)
+    )
 
 
 def test_rows_without_a_scored_token_are_left_out():

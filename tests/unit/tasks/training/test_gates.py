@@ -34,7 +34,9 @@ def test_gradient_norm_gate():
         gates.check_update(1, 0.0, 2.5, bounded)
 
 
-@pytest.mark.parametrize(("loss", "norm", "named"), [(math.nan, 1.0, "loss"), (0.0, math.inf, "gradient norm")])
+@pytest.mark.parametrize(
+    ("loss", "norm", "named"), [(math.nan, 1.0, "loss"), (0.0, math.inf, "gradient norm")]
+)
 def test_non_finite_values_always_stop(loss, norm, named):
     with pytest.raises(StepRefused, match=f"{named} is (nan|inf), which is not finite"):
         gates.check_update(1, loss, norm, GateConfig())

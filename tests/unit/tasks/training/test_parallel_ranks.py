@@ -25,7 +25,10 @@ def run_layout(models: Path, folder: Path, tensor_parallel: int, data_parallel: 
     for name in MODELS:
         (folder / name).mkdir(parents=True)
     script = [sys.executable, "-m", "tests.support.trainer_process", config]
-    env = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    env = {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+    }
     ranks = [
         spawn([*script, str(rank), port, str(folder)], folder / f"rank-{rank}.log", env=env)
         for rank in range(tensor_parallel * data_parallel)
@@ -80,7 +83,9 @@ def test_gradients_are_those_of_one_process(results, layout, model):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("layout", ["tp2", "dp2"])
 def test_trained_weights_are_those_of_one_process(results, layout, model):
-    one, other = (load_file(results / name / model / "trained" / "model.safetensors") for name in ("one", layout))
+    one, other = (
+        load_file(results / name / model / "trained" / "model.safetensors") for name in ("one", layout)
+    )
     source = load_file(results / "models" / model / "model.safetensors")
     for name, expected in one.items():
         assert (other[name] - expected).abs().max() <= 1e-5, name

@@ -27,7 +27,8 @@ def largest_difference(one, other):
 
 def with_rewards(batch, reward):
     groups = [
-        replace(group, samples=tuple(sample.graded(reward) for sample in group.samples)) for group in batch.groups
+        replace(group, samples=tuple(sample.graded(reward) for sample in group.samples))
+        for group in batch.groups
     ]
     return RolloutBatch(batch.step, tuple(groups))
 
@@ -112,7 +113,9 @@ def test_microbatches_do_not_change_the_update(start_trainer, model, tmp_path):
 
 
 def test_minibatches_take_one_optimizer_step_each_off_the_first_weights(start_trainer):
-    report = start_trainer(algorithm={"minibatches": 3}, trainer={"learning_rate": 1e-2}).train(1, graded_batch(1))
+    report = start_trainer(algorithm={"minibatches": 3}, trainer={"learning_rate": 1e-2}).train(
+        1, graded_batch(1)
+    )
     assert report.optimizer_steps == 3
     assert abs(report.metrics["policy/ppo_kl"]) > 1e-4
     on_policy = start_trainer().train(1, graded_batch(1))
