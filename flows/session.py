@@ -9,7 +9,7 @@ from rich.console import Console
 from configs.errors import UserError
 from configs.loading import override
 from infra.home import Home
-from infra.services import Services, process_tag
+from infra.services import Services
 from tasks.evaluation.report import EvaluationReport
 from tasks.report import RunReport
 from tasks.run import Run
@@ -51,15 +51,12 @@ def _session(run: Run, console: Console) -> Iterator[None]:
     prefect_url = services.ensure_prefect()
     mlflow_url = services.ensure_mlflow()
     services.connect(prefect_url)
-    services.mark_crashed(f"run:{run.id}")
-    from prefect import tags
-
+    services.mark_crashed()
     console.print(
         f"run {run.id}\nPrefect UI {prefect_url}\nMLflow UI  {mlflow_url}\nstop both: overnight down"
     )
     try:
-        with tags(f"run:{run.id}", process_tag()):
-            yield
+        yield
     except KeyboardInterrupt:
         console.print(f"interrupted: continue with `overnight resume {run.id}`")
         raise SystemExit(130) from None

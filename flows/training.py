@@ -5,6 +5,7 @@ import time
 from prefect import flow
 
 from flows.evaluation import evaluate_checkpoint
+from flows.ownership import claim
 from tasks.commit_step import commit_step
 from tasks.commits import StepCommit
 from tasks.reward.task import grade_rollouts
@@ -14,7 +15,7 @@ from tasks.training.task import stage_initial_weights, train_step
 from tasks.weights.task import publish_weights
 
 
-@flow(name="train-policy", flow_run_name="{run.id}: train", validate_parameters=False)
+@flow(name="train-policy", flow_run_name="{run.id}: train", validate_parameters=False, on_running=[claim])
 def train_policy(run: Run) -> StepCommit:
     """Repeat generate, grade, train, publish, commit until the run has its steps."""
     commit = run.commits.newest() or begin(run)

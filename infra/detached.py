@@ -1,15 +1,18 @@
 """Processes that outlive the command that starts them."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 from infra.identity import ProcessRef
 
-_NICENESS = "5"
-"""Servers give way to the training that they serve."""
-
-# The shell ends at once, so the server's parent becomes init: killing the caller's tree does not reach it.
-_LAUNCH = 'nice -n "$0" "$@" >&2 & echo $!'
+# The launcher ends at once, so the server's parent becomes init: killing the caller's tree does not reach it.
+# Servers give way to the training that they serve.
+_LAUNCHER = """
+import os, subprocess, sys
+os.nice(5)
+print(subprocess.Popen(sys.argv[1:], stdout=sys.stderr).pid)
+"""
 
 
 def spawn_detached(command: list[str], env: dict[str, str], log: Path) -> ProcessRef:
@@ -20,7 +23,7 @@ def spawn_detached(command: list[str], env: dict[str, str], log: Path) -> Proces
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
         launched = subprocess.run(
-            ["/bin/sh", "-c", _LAUNCH, _NICENESS, *command],
+            [sys.executable, "-I", "-c", _LAUNCHER, *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=output,
@@ -28,6 +31,6 @@ def spawn_detached(command: list[str], env: dict[str, str], log: Path) -> Proces
             cwd=log.parent,  # not the caller's folder, whose files Python could take for modules
             start_new_session=True,
             check=True,
-            timeout=30,
+            timeout=60,
         )
     return ProcessRef.of(int(launched.stdout))

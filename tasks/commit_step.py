@@ -46,7 +46,9 @@ def write_commit(
         checkpoint=update.checkpoint,
         publish=published,
         metrics={
+            **(graded.metrics if graded else {}),
             **update.metrics,
+            **_speed(graded),
             **_publish_metrics(published),
             **_times(run, graded, update, published, time.time() - since),
         },
@@ -57,6 +59,12 @@ def write_commit(
     prune_checkpoints(run)
     prune_weights(run, commit.version)
     return commit
+
+
+def _speed(graded: Graded | None) -> dict[str, float]:
+    if graded is None or not graded.generate_seconds:
+        return {}
+    return {"rollout/tokens_per_second": graded.metrics["rollout/tokens"] / graded.generate_seconds}
 
 
 def _publish_metrics(published: PublishReport) -> dict[str, float]:

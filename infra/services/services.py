@@ -17,6 +17,8 @@ from infra.services.prefect_api import PrefectApi, answers
 from infra.services.state import ServiceName, ServiceRecord, ServiceState
 
 _START_TIMEOUT_S = 240
+_PORT_RELEASE_S = 3
+"""How long the port of a server that was just killed may stay taken."""
 
 
 @dataclass(frozen=True)
@@ -191,9 +193,11 @@ def _port(explicit: int | None, service: Literal["PREFECT", "MLFLOW"], default: 
     text = str(explicit or os.environ.get(variable) or default)
     if not text.isdecimal() or not 1 <= int(text) <= 65535:
         raise ServiceError(f"{variable} is {text!r}: set it to a port number, 1 to 65535")
-    if not port_is_free(int(text)):
+    try:
+        wait_until(lambda: port_is_free(int(text)), _PORT_RELEASE_S, "the port")
+    except TimeoutError:
         option = f"--{service.lower()}-port"
         raise PortTakenError(
             f"port {text} is taken by another program: set {variable} (or {option}) to a free one"
-        )
+        ) from None
     return int(text)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ class EngineFleet:
         return [f"engine-{index}" for index in range(self._run.config.engine.count)]
 
     def _client(self, url: str) -> EngineClient:
-        return EngineClient(url, timeout_s=self._run.config.rollout.timeout_s)
+        return _client(url, self._run.config.rollout.timeout_s)
 
     def _find(self, name: str) -> Any | None:
         try:
@@ -86,6 +87,12 @@ class EngineFleet:
         )
         log = Home(self._run.home).logs / self._run.id / f"{name}.log"
         return options.remote(self._run.config.engine, index, model_path, log)
+
+
+@lru_cache(maxsize=256)
+def _client(url: str, timeout_s: float) -> EngineClient:
+    """One client an engine and process, so that its connections are reused."""
+    return EngineClient(url, timeout_s=timeout_s)
 
 
 def _version_of(engine: Engine) -> str | None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from infra.home import Home
 from tasks.models import prepared_tokenizer
 from tasks.reward.grade import grade_batch
+from tasks.reward.metrics import reward_metrics
+from tasks.rollout.metrics import rollout_metrics
 from tasks.rollout.rollouts import Rollouts, read_batch, store_batch
 from tasks.run import Run
 from tasks.samples import BatchRef
@@ -13,9 +15,10 @@ from tasks.samples import BatchRef
 
 @dataclass(frozen=True)
 class Graded:
-    """A stored batch with rewards, and what generating and grading it took in seconds."""
+    """A stored batch with rewards, its metrics, and what generating and grading it took in seconds."""
 
     ref: BatchRef
+    metrics: dict[str, float]
     generate_seconds: float
     grade_seconds: float
 
@@ -31,4 +34,5 @@ def graded_of(run: Run, rollouts: Rollouts) -> Graded:
     tokenizer = prepared_tokenizer(run.config.model, Home(run.home))
     graded = grade_batch(read_batch(run, rollouts.ref), tokenizer)
     ref = store_batch(run, run.step_key(rollouts.ref.step, "graded.parquet"), graded)
-    return Graded(ref, rollouts.seconds, time.monotonic() - started)
+    metrics = reward_metrics(graded) | rollout_metrics(graded)
+    return Graded(ref, metrics, rollouts.seconds, time.monotonic() - started)

@@ -1,4 +1,4 @@
-"""What the rewards and lengths of a step's batch look like, by MLflow name."""
+"""What the rewards of a step's batch look like, by MLflow name."""
 
 from statistics import fmean, pstdev
 
@@ -23,16 +23,6 @@ def reward_metrics(batch: RolloutBatch) -> dict[str, float]:
         metrics["reward/std"] = pstdev(rewards)
         metrics["reward/pass_rate"] = fmean(reward >= 1 for reward in rewards)
     return metrics
-
-
-def rollout_metrics(batch: RolloutBatch) -> dict[str, float]:
-    """rollout/* that the batch alone tells: response tokens, their mean number, share cut at the limit."""
-    lengths = [len(sample.response_tokens) for sample in batch.samples()]
-    return {
-        "rollout/tokens": float(sum(lengths)),
-        "rollout/response_length_mean": fmean(lengths),
-        "rollout/truncated_fraction": fmean(sample.finish_reason == "length" for sample in batch.samples()),
-    }
 
 
 def _rewards(group: Group) -> list[float]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from configs.run import RunConfig
+from tasks.rollout.metrics import lag_metrics
 from tasks.samples import RolloutBatch
 from tasks.training import gates
 from tasks.training.architecture import Architecture
@@ -21,7 +22,6 @@ from tasks.training.losses.dapo import TokenLosses, dapo_loss
 from tasks.training.megatron.model import build_model
 from tasks.training.megatron.optimizer import Optimizer
 from tasks.training.megatron.passes import FlatScores, ModelPass
-from tasks.training.rewards import reward_metrics
 
 
 class Applied(NamedTuple):
@@ -81,7 +81,12 @@ class Learner:
             for index, rows in enumerate(minibatches):
                 scores = self._accumulate(flat, rows, before.logprobs_N) if index else before.first
                 updates.append(self._update(step, rows, scores, before.logprobs_N, learning_rate))
-        metrics = {**reward_metrics(batch), **before.metrics, **_means(updates), "policy/lr": learning_rate}
+        metrics = {
+            **lag_metrics(batch, version),
+            **before.metrics,
+            **_means(updates),
+            "policy/lr": learning_rate,
+        }
         return Applied(len(updates), metrics)
 
     def state(self) -> dict[str, Any]:
@@ -148,12 +153,11 @@ class Learner:
 
     @contextmanager
     def _unchanged_when_refused(self, may_step_twice: bool) -> Iterator[None]:
-        """Drop gradients, and undo earlier optimizer steps of the same batch, when a gate refuses it."""
+        """Undo earlier optimizer steps of the same batch when a gate refuses a later one."""
         snapshot = copy.deepcopy(self.state()) if may_step_twice else None
         try:
             yield
         except StepRefused:
-            self.optimizer.zero_grad()
             if snapshot is not None:
                 self.load_state(snapshot)
             raise

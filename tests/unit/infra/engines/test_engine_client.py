@@ -51,7 +51,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(self.server.body.encode())
 
-    do_GET = do_POST  # noqa: N815  # the base class's name
+    do_GET = do_POST  # the base class's name
 
     def log_message(self, format: str, *args: object) -> None:
         pass

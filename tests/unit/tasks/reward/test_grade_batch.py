@@ -7,7 +7,8 @@ from transformers import AutoTokenizer
 
 import configs
 from tasks.reward.grade import grade_batch
-from tasks.reward.metrics import reward_metrics, rollout_metrics
+from tasks.reward.metrics import reward_metrics
+from tasks.rollout.metrics import rollout_metrics
 from tasks.samples import Group, Problem, RolloutBatch, Sample, VersionSpan
 
 MODEL = Path(configs.__file__).parent / "models" / "tiny-arithmetic"

@@ -80,6 +80,21 @@ def test_training_raises_the_probability_of_what_was_rewarded(start_trainer):
     assert preference() > before + 1
 
 
+def test_the_update_is_adams_on_the_clipped_gradient_at_the_warmed_up_rate(start_trainer, model, tmp_path):
+    def change(name, **trainer):
+        started = start_trainer(trainer={"adam_eps": 1.0, "learning_rate": 0.5, **trainer})
+        norm = started.train(1, graded_batch(1)).metrics["policy/grad_norm"]
+        source, updated = load_file(model / "model.safetensors"), weights(started, model, tmp_path / name)
+        return norm, torch.cat([(updated[key] - source[key]).double().flatten() for key in sorted(source)])
+
+    norm, unclipped = change("unclipped", grad_clip=1e9, warmup_steps=0)
+    gradient = -unclipped / (0.5 - unclipped.abs())  # Adam's first step is -lr g / (|g| + eps)
+    assert gradient.norm().item() == pytest.approx(norm, rel=1e-4)
+    _, clipped = change("clipped", grad_clip=norm / 10, warmup_steps=4)
+    expected = -0.5 / 4 * (gradient / 10) / (gradient.abs() / 10 + 1)
+    assert (clipped - expected).abs().max() <= 1e-6
+
+
 def test_a_step_is_never_applied_twice_and_steps_follow_each_other(start_trainer):
     trainer = start_trainer()
     first = trainer.train(1, graded_batch(1))
@@ -192,13 +207,16 @@ def test_a_checkpoint_goes_on_to_the_same_bits(start_trainer, tmp_path):
     trainer = start_trainer(trainer={"weight_decay": 0.1})
     for step in (1, 2):
         report = trainer.train(step, graded_batch(step))
+    generator = torch.get_rng_state()
     trainer.save(tmp_path / "saved")
     trainer.train(3, lonely_batch(3))
     wanted = trainer.content_hash()
+    torch.manual_seed(123)
 
     restored = start_trainer(trainer={"weight_decay": 0.1})
     restored.restore(tmp_path / "saved")
     assert restored.applied_step() == 2
+    assert torch.equal(torch.get_rng_state(), generator)
     assert restored.train(2, graded_batch(2)) == report
     restored.train(3, lonely_batch(3))
     assert restored.content_hash() == wanted

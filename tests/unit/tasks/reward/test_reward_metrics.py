@@ -2,8 +2,8 @@
 
 import pytest
 
+from tasks.reward.metrics import reward_metrics
 from tasks.samples import Group, Problem, RolloutBatch, Sample
-from tasks.training.rewards import reward_metrics
 
 
 def batch(*rewards):
