@@ -66,7 +66,8 @@ def step_line(commit: StepCommit, steps: int) -> str:
     """A committed step in one line."""
     metric = commit.metrics.get
     if commit.step == 0:
-        return f"step 0/{steps}  version {commit.version} published, probe diff {commit.publish.probe_abs_diff_max:.1g}"
+        probe = commit.publish.probe_abs_diff_max
+        return f"step 0/{steps}  version {commit.version} published, probe diff {probe:.1g}"
     return (
         f"step {commit.step}/{steps}  version {commit.version}"
         f"  reward {metric('reward/mean', 0):.3f}"

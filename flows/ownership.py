@@ -8,7 +8,7 @@ from prefect.client.schemas.objects import FlowRun
 from infra.services import process_tag
 
 
-def claim(_flow: Any, flow_run: FlowRun, _state: Any) -> None:
+def claim(flow: Any, flow_run: FlowRun, state: Any) -> None:
     """Hook for `on_running`: tag the flow run with this process.
 
     The tag is set on the flow run alone: Prefect asks its server for a concurrency slot before each task run

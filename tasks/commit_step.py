@@ -1,5 +1,6 @@
 """Finishing a step: its commit, and what follows from it."""
 
+import contextlib
 import time
 
 import ray
@@ -95,7 +96,5 @@ def _times(
 
 def _notify_tracker(run: Run) -> None:
     """Let MLflow catch up in its own process; a step never waits for it."""
-    try:
+    with contextlib.suppress(ValueError):  # without a tracker, the end of the run catches up
         ray.get_actor(TRACKER, namespace=run.namespace).project.remote()
-    except ValueError:
-        pass  # no tracker: `overnight sync-mlflow` projects the commits later

@@ -71,7 +71,7 @@ def open_run(config: RunConfig, home: Home, run_id: str | None) -> Run:
 
 @contextmanager
 def exclusive(run: Run) -> Iterator[None]:
-    """Hold the run for this process; RunError when another process has it. Let go of when the process dies."""
+    """Hold the run for this process; RunError when another has it. Its death lets go of it."""
     locks = Home(run.home).locks
     locks.mkdir(parents=True, exist_ok=True)
     with (locks / f"{run.id}.lock").open("a+") as lock:

@@ -47,7 +47,8 @@ class Sample:
     def __post_init__(self) -> None:
         if len(self.response_tokens) != len(self.rollout_logprobs):
             raise ValueError(
-                f"{len(self.response_tokens)} response tokens but {len(self.rollout_logprobs)} log-probabilities"
+                f"{len(self.response_tokens)} response tokens but "
+                f"{len(self.rollout_logprobs)} log-probabilities"
             )
         covered = sum(span.end - span.start for span in self.spans)
         if covered != len(self.response_tokens):

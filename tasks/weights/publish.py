@@ -26,7 +26,7 @@ class PublishRefused(RuntimeError):
 def publish(
     engines: list[Engine], staged: StagedVersion, transfer: Transfer, config: PublishConfig
 ) -> PublishReport:
-    """Bring a staged version to all the engines, or raise PublishRefused with none of them stamped with it."""
+    """Bring a staged version to all the engines, or raise PublishRefused and stamp none of them."""
     try:
         return _publish(engines, staged, transfer, config)
     except (EngineRefused, EngineFailed) as error:
@@ -58,7 +58,7 @@ def _publish(
 
 
 def probe_difference(engine: Engine, probe: Probe) -> float:
-    """Largest |trainer - engine| log-probability over the probe's tokens, nats; nan when one is not a number."""
+    """Largest |trainer - engine| log-probability over the probe's tokens, nats."""
     scored = engine.client.score(probe.sequences)
     return float(np.max(np.abs(np.concatenate(scored) - np.concatenate(probe.logprobs))))
 

@@ -1,5 +1,6 @@
 """A staged weight version: its exported folder, what is in it, and how the trainer scores with it."""
 
+import contextlib
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,7 @@ class StagedVersion:
 def stage(
     run: Run, trainer: TrainerGroup, model_path: Path, step: int, parent: int | None, probe: list[list[int]]
 ) -> StagedVersion:
-    """Export the trainer's weights after `step` as a version; the same weights again give the same version."""
+    """Export the trainer's weights after `step` as a version; the same weights again give the same."""
     incoming = run.store.folder(f"{run.id}/weights/incoming-{step:06d}")
     shutil.rmtree(incoming, ignore_errors=True)
     manifest = trainer.export(incoming, model_path)
@@ -45,10 +46,8 @@ def stage(
     else:
         incoming.rename(folder)
     scored = Probe(sequences=probe, logprobs=trainer.score(probe))
-    try:
+    with contextlib.suppress(KeyExistsError):  # an earlier try of this step got as far as here
         run.store.create(_probe_key(run, version), scored.model_dump_json().encode())
-    except KeyExistsError:
-        pass  # an earlier try of this step got as far as here
     return read_staged(run, version)
 
 

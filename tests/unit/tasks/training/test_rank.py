@@ -59,8 +59,7 @@ def test_a_step_reports_what_transformers_gives_at_the_rollout_temperature(start
         sum(differences) / len(differences), abs=1e-5
     )
     assert report.metrics["policy/entropy"] == pytest.approx(sum(entropies) / len(entropies), abs=1e-5)
-    assert report.metrics["reward/zero_std_groups"] >= 1
-    assert report.metrics["reward/ungraded"] == 1
+    assert {"rollout/lag_mean", "rollout/lag_max"} <= report.metrics.keys()
     assert report.metrics["policy/lr"] == pytest.approx(5e-4)
 
 
@@ -145,7 +144,6 @@ def test_a_batch_without_a_usable_group_counts_but_changes_nothing(start_trainer
     report = trainer.train(1, with_rewards(graded_batch(1), 1.0))
     assert (report.optimizer_steps, trainer.applied_step()) == (0, 1)
     assert trainer.content_hash() == before
-    assert report.metrics["reward/zero_std_groups"] == 6
     assert "policy/loss" not in report.metrics
     assert trainer.train(2, RolloutBatch(2, ())).optimizer_steps == 0
 
