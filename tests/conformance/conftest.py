@@ -9,7 +9,7 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from infra.process import wait_until
-from tests.support.engines import TINY_LLAMA, ServedFolder, altered_copy, embedded_engine
+from tests.support.engines import TINY_MODEL, ServedFolder, altered_copy, embedded_engine
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +30,7 @@ def tiny_qwen3(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     folder = tmp_path_factory.mktemp("tiny-qwen3")
     Qwen3ForCausalLM(config).save_pretrained(folder)
-    shutil.copy(TINY_LLAMA / "tokenizer.json", folder)
+    shutil.copy(TINY_MODEL / "tokenizer.json", folder)
     return folder
 
 
@@ -39,7 +39,7 @@ def server(
     request: pytest.FixtureRequest, tiny_qwen3: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServedFolder]:
     """A server of each family; another kind of engine is examined by yielding it here."""
-    folder = TINY_LLAMA if request.param == "llama" else tiny_qwen3
+    folder = TINY_MODEL if request.param == "llama" else tiny_qwen3
     log = tmp_path_factory.mktemp("engine") / "engine.log"
     with embedded_engine(folder, log, context_length=2048) as served:
         yield served

@@ -15,7 +15,7 @@ from infra.engines.checksum import tensor_hash
 from infra.engines.client import EngineError, EngineRefused, SamplingParams
 from infra.process import free_port
 from infra.process_group import join_group, leave_group
-from tests.support.engines import TINY_LLAMA, ServedFolder, altered_copy, reference_logprobs
+from tests.support.engines import TINY_MODEL, ServedFolder, altered_copy, reference_logprobs
 
 SEQUENCE = [3, 50, 100, 7, 9, 200]
 GROUP = "conformance"
@@ -41,7 +41,7 @@ def test_an_update_from_disk_changes_what_is_served(engine: ServedFolder, change
 def test_another_architecture_is_refused_and_the_old_weights_go_on(
     engine: ServedFolder, tiny_qwen3: Path
 ) -> None:
-    other = tiny_qwen3 if engine.folder == TINY_LLAMA else TINY_LLAMA
+    other = tiny_qwen3 if engine.folder == TINY_MODEL else TINY_MODEL
     with pytest.raises(EngineRefused, match="ForCausalLM"):
         engine.client.update_from_disk(other)
     _assert_serves(engine, engine.folder)

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 from infra.engines.client import EngineClient, EngineRefused, Generation, SamplingParams
 from infra.process import free_port, spawn, stop_tree, wait_until
 
-TINY_LLAMA = Path(__file__).parents[2] / "configs/models/tiny-arithmetic"
+TINY_MODEL = Path(__file__).parents[2] / "configs/models/tiny-arithmetic"
 RUNNING_PROMPT = [5, 6, 7]
 RUNNING_TEMPERATURE = 3.0
 """High enough that a long output does not fall into a certain repetition."""
@@ -68,6 +68,14 @@ def embedded_engine(folder: Path, log: Path, context_length: int) -> Iterator[Se
     finally:
         client.close()
         stop_tree(process.pid)
+
+
+@contextmanager
+def tiny_engine(folder: Path, version: int) -> Iterator[EngineClient]:
+    """A client of a new engine of the tiny model, stamped `version`; its log goes to the folder."""
+    with embedded_engine(TINY_MODEL, folder / "engine.log", context_length=192) as served:
+        served.client.stamp(version)
+        yield served.client
 
 
 def altered_copy(

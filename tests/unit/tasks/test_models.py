@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from configs.model import FolderModel, PackagedGgufModel
 from infra.home import Home
 from tasks.models import ModelError, prepare_model, prepared_tokenizer
-from tests.support.engine import TINY_MODEL
+from tests.support.engines import TINY_MODEL
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from infra.engines import actor as actor_module
 from infra.engines.actor import EngineActor, EngineStartError
 from infra.engines.client import EngineClient
 from infra.process import free_port
-from tests.support.engines import TINY_LLAMA
+from tests.support.engines import TINY_MODEL
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def log(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def engine(log: Path) -> Iterator[EngineActor]:
-    engine = EngineActor(EmbeddedEngine(start_timeout_s=60), 0, TINY_LLAMA, log)
+    engine = EngineActor(EmbeddedEngine(start_timeout_s=60), 0, TINY_MODEL, log)
     yield engine
     engine.stop()
 
@@ -42,7 +42,7 @@ def test_a_killed_engine_is_started_again_and_a_live_one_is_kept(
         assert not url.endswith(f":{holder.getsockname()[1]}")
     assert engine.alive()
     assert engine.start() == url == engine.url()
-    assert EngineClient(url).model_info().model_path == str(TINY_LLAMA)
+    assert EngineClient(url).model_info().model_path == str(TINY_MODEL)
 
     os.kill(_server(url), signal.SIGKILL)
     assert not engine.alive()
@@ -58,7 +58,7 @@ def test_a_killed_engine_is_started_again_and_a_live_one_is_kept(
 def test_a_taken_port_names_the_field_to_change(log: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as holder:
         taken = holder.getsockname()[1]
-        engine = EngineActor(EmbeddedEngine(port=taken - 1), 1, TINY_LLAMA, log)
+        engine = EngineActor(EmbeddedEngine(port=taken - 1), 1, TINY_MODEL, log)
         with pytest.raises(EngineStartError, match=rf"port {taken} is taken: .* engine\.port"):
             engine.start()
 
@@ -66,7 +66,7 @@ def test_a_taken_port_names_the_field_to_change(log: Path) -> None:
 @pytest.mark.slow
 def test_a_broken_checkpoint_is_told_from_the_log(log: Path, tmp_path: Path) -> None:
     folder = tmp_path / "model"
-    shutil.copytree(TINY_LLAMA, folder)
+    shutil.copytree(TINY_MODEL, folder)
     (folder / "model.safetensors").unlink()
     engine = EngineActor(EmbeddedEngine(start_timeout_s=60), 3, folder, log)
     with pytest.raises(EngineStartError, match=r"engine 3 ended with code 1: .*safetensors is missing"):
@@ -76,7 +76,7 @@ def test_a_broken_checkpoint_is_told_from_the_log(log: Path, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_a_start_that_takes_too_long_leaves_nothing_behind(log: Path) -> None:
-    engine = EngineActor(EmbeddedEngine(start_timeout_s=0.3), 0, TINY_LLAMA, log)
+    engine = EngineActor(EmbeddedEngine(start_timeout_s=0.3), 0, TINY_MODEL, log)
     before = set(psutil.Process().children())
     with pytest.raises(EngineStartError, match=r"engine\.start_timeout_s 0\.3 s"):
         engine.start()

@@ -16,7 +16,7 @@ from tasks.problems import build_source
 from tasks.problems.jsonl import prompt_template, read_problems
 from tasks.rollout.generate import PromptLengthError
 from tasks.samples import Problem
-from tests.support.engine import TINY_MODEL, tiny_engine
+from tests.support.engines import TINY_MODEL, tiny_engine
 
 VERSION = 2
 CONFIG = parse_config(

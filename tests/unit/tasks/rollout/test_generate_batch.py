@@ -11,7 +11,7 @@ from infra.engines.client import EngineClient, EngineUnreachable
 from infra.process import free_port
 from tasks.problems import build_source
 from tasks.rollout.generate import PromptLengthError, generate_batch
-from tests.support.engine import TINY_MODEL, tiny_engine
+from tests.support.engines import TINY_MODEL, tiny_engine
 
 VERSION = 7
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from infra.engines.embedded.text import TextCodec
-from tests.support.engines import TINY_LLAMA
+from tests.support.engines import TINY_MODEL
 
 
 @pytest.fixture(scope="module")
 def codec() -> TextCodec:
-    return TextCodec.load(TINY_LLAMA)
+    return TextCodec.load(TINY_MODEL)
 
 
 @pytest.mark.parametrize(

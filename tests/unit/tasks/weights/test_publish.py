@@ -1,0 +1,112 @@
+"""Publishing to real engines: what is right is stamped, what is wrong is refused and named."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from configs.weights import PublishConfig
+from infra.engines.client import SamplingParams
+from tasks.cluster.engines import Engine
+from tasks.weights.manifest import Manifest
+from tasks.weights.publish import PublishRefused, publish
+from tasks.weights.staging import Probe, StagedVersion
+from tasks.weights.transport import from_disk
+from tests.support.engines import TINY_MODEL, altered_copy, reference_logprobs, tiny_engine
+
+pytestmark = pytest.mark.slow
+NORM = "model.norm.weight"
+SEQUENCES = [[1, 40, 41, 42, 43, 44], [1, 60, 61, 62]]
+CONFIG = PublishConfig()
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Engine]]:
+    first, second = tmp_path_factory.mktemp("engine-0"), tmp_path_factory.mktemp("engine-1")
+    with tiny_engine(first, version=0) as one, tiny_engine(second, version=0) as two:
+        yield [Engine("engine-0", one), Engine("engine-1", two)]
+
+
+def checkpoint(folder: Path, name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Manifest:
+    """Write a copy of the tiny model in which one tensor is changed; its manifest."""
+    altered_copy(TINY_MODEL, folder, lambda each, tensor: change(tensor) if each == name else tensor)
+    return Manifest.of(load_file(folder / "model.safetensors"))
+
+
+def trainers_probe(folder: Path) -> Probe:
+    """The probe as a trainer that holds the folder's weights gives it."""
+    logprobs = [reference_logprobs(folder, sequence).tolist() for sequence in SEQUENCES]
+    return Probe(sequences=SEQUENCES, logprobs=logprobs)
+
+
+@pytest.fixture
+def staged(tmp_path: Path) -> StagedVersion:
+    """Version 5: the tiny model with another final norm."""
+    folder = tmp_path / "000005"
+    manifest = checkpoint(folder, NORM, lambda norm: norm * 1.5)
+    return StagedVersion(5, folder, manifest, trainers_probe(folder))
+
+
+def stamps(engines: list[Engine]) -> list[str]:
+    return [engine.client.model_info().weight_version for engine in engines]
+
+
+def test_every_engine_holds_and_announces_the_version(engines: list[Engine], staged: StagedVersion) -> None:
+    report = publish(engines, staged, from_disk, CONFIG)
+    assert stamps(engines) == ["5", "5"]
+    assert report.engine_hashes == {"engine-0": staged.manifest.hash, "engine-1": staged.manifest.hash}
+    assert report.probe_abs_diff_max <= 1e-5
+    assert report.bytes == staged.manifest.bytes > 1_000_000
+    (generation,) = engines[0].client.generate(
+        [[1, 40, 41]], [SamplingParams(max_new_tokens=2, temperature=0)]
+    )
+    assert {span.version for span in generation.spans} == {5}
+
+
+def test_other_weights_than_the_manifest_names_are_refused(
+    engines: list[Engine], staged: StagedVersion, tmp_path: Path
+) -> None:
+    wrong = tmp_path / "wrong"
+    checkpoint(wrong, NORM, lambda norm: norm * 1.5 + 1e-6)
+    with pytest.raises(PublishRefused, match=r"version 5 refused: engine-0 holds 1 of .*model\.norm\.weight"):
+        publish(engines, replace(staged, folder=wrong), from_disk, CONFIG)
+    assert "5" not in stamps(engines)
+
+
+def test_weights_that_are_not_the_trainers_are_refused_by_the_probe(
+    engines: list[Engine], staged: StagedVersion, tmp_path: Path
+) -> None:
+    wrong = tmp_path / "wrong"
+    manifest = checkpoint(wrong, NORM, lambda norm: norm * 1.6)
+    agreed = replace(staged, folder=wrong, manifest=manifest)
+    with pytest.raises(PublishRefused, match="differ from the trainer's"):
+        publish(engines, agreed, from_disk, CONFIG)
+    assert "5" not in stamps(engines)
+
+
+def test_weights_that_are_not_numbers_are_refused(
+    engines: list[Engine], staged: StagedVersion, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+    manifest = checkpoint(broken, NORM, lambda norm: norm * float("nan"))
+    with pytest.raises(PublishRefused, match="version 5 refused"):
+        publish(engines, replace(staged, folder=broken, manifest=manifest), from_disk, CONFIG)
+    assert "5" not in stamps(engines)
+
+
+def test_no_engine_is_stamped_when_one_refuses(
+    engines: list[Engine], staged: StagedVersion, tmp_path: Path
+) -> None:
+    def half(targets: list[Engine], version: StagedVersion) -> None:
+        from_disk(targets[:1], version)  # the second keeps what it had
+
+    publish(engines, replace(staged, version=4), from_disk, CONFIG)
+    other = tmp_path / "other"
+    manifest = checkpoint(other, NORM, lambda norm: norm * 0.7)
+    new = StagedVersion(6, other, manifest, trainers_probe(other))
+    with pytest.raises(PublishRefused, match="engine-1 holds 1 of"):
+        publish(engines, new, half, CONFIG)
+    assert "6" not in stamps(engines)
