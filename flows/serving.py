@@ -34,7 +34,7 @@ def deploy(config: RunConfig, cron: str, timezone: str, home: Home) -> str:
         name=config.name,
         schedule=Cron(cron, timezone=timezone),
         parameters={"config": config.model_dump(mode="json")},
-        description=nightly_rl.description,
+        description=config.description or nightly_rl.description,
         concurrency_limit=1,  # a night that is not over holds up the next one
         work_pool_name=WORK_POOL,
         job_variables={"env": {"OVERNIGHT_HOME": str(home.root), "OMP_NUM_THREADS": "1"}},

@@ -41,19 +41,18 @@ class Services:
         self._state = ServiceState(home.root)
 
     def ensure_prefect(self, port: int | None = None) -> str:
-        """URL of the Prefect server, which is up when this returns.
+        """URL of the Prefect server, which is up when this returns, dead flow runs marked as such.
 
         One that already runs is taken whatever its port; else it is started on `port`,
         $OVERNIGHT_PREFECT_PORT or 4200. PortTakenError, or ServiceError when it does not come up.
         """
         with self._state.locked():
-            found = self._running("prefect")
-            record = found or self._start_prefect(_port(port, "PREFECT", 4200))
+            record = self._running("prefect") or self._start_prefect(_port(port, "PREFECT", 4200))
         self._wait_until_up("prefect", record)
-        if found is None:
-            api = PrefectApi(record.url)
+        api = PrefectApi(record.url)
+        with self._state.locked():
             crashes.watch_heartbeats(api)
-            crashes.mark_crashed(api)
+        crashes.mark_crashed(api)
         return record.url
 
     def ensure_mlflow(self, port: int | None = None, wait: bool = False) -> str:
