@@ -32,6 +32,8 @@ _ENVIRONMENT = {
     "RAY_AUTH_TOKEN": secrets.token_hex(32),
     # Without it Ray replaces a loopback address by the machine's own (ray/_private/services.py).
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    # By default Ray's workers, the trainer and the engines here, give way to every other process.
+    "RAY_worker_niceness": "0",
 }
 
 _stopped = threading.Event()
