@@ -1,5 +1,9 @@
-"""The one base of errors that whoever typed the command can mend."""
+"""Bases of the errors that people read: one line, without a traceback."""
 
 
 class UserError(ValueError):
-    """The message is one line that says what to change; commands print it and exit with code 2."""
+    """Whoever typed the command can mend it: the line says what to change; exit code 2."""
+
+
+class RunFailure(RuntimeError):
+    """The run could not go on; the line says what happened and what to do. Exit code 1."""

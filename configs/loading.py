@@ -25,7 +25,7 @@ def load_config(path: Path, overrides: list[str] | None = None) -> RunConfig:
         raise ConfigError(
             f"{path}: cannot be read ({error.strerror}): give the path of a YAML config"
         ) from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not YAML: {_one_line(error)}") from None
     if not isinstance(document, dict):
         raise ConfigError(f"{path}: must be a mapping of sections, such as configs/tiny-cpu.yaml")

@@ -65,9 +65,10 @@ class RunConfig(Section):
                 f"rollout.max_new_tokens {self.rollout.max_new_tokens} leaves no room for a prompt in "
                 f"engine.context_length {self.engine.context_length}: raise engine.context_length"
             )
-        if self.rollout.prompts_per_step % self.trainer.data_parallel:
+        longest = self.evaluation.max_new_tokens
+        if longest is not None and longest >= self.engine.context_length:
             raise ValueError(
-                f"rollout.prompts_per_step {self.rollout.prompts_per_step} is not a multiple of "
-                f"trainer.data_parallel {self.trainer.data_parallel}: change one of them"
+                f"evaluation.max_new_tokens {longest} leaves no room for a prompt in "
+                f"engine.context_length {self.engine.context_length}: raise engine.context_length"
             )
         return self

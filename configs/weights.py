@@ -21,4 +21,4 @@ class PublishConfig(Section):
     timeout_s: float = Field(default=300, gt=0)
     """Deadline of each publish call, seconds."""
     keep_versions: int | None = Field(default=None, ge=2)
-    """Newest exported weight folders to keep (version 0 and the last step's stay); None keeps all."""
+    """Newest exported weight folders to keep (version 0 and the best evaluated one stay); None keeps all."""

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from configs.errors import UserError
+from configs.errors import RunFailure, UserError
 from configs.loading import load_config
 from infra.home import Home
 
@@ -30,12 +30,15 @@ Overrides = Annotated[
 
 
 def main() -> None:
-    """Run the command; what the user can mend is one line on stderr and exit code 2."""
+    """Run the command. A known problem is one line on stderr: exit code 2 if the user can mend it, else 1."""
     try:
         app()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    except RunFailure as error:
+        print(f"failed: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
 
 
 @app.command()
@@ -58,11 +61,17 @@ def run(
 
 
 @app.command()
-def resume(run_id: RunId, as_json: Json = False) -> None:
-    """Continue a run from its last commit; a finished run is evaluated and reported again."""
-    from tasks.runs import load_run
+def resume(run_id: RunId, overrides: Overrides = None, as_json: Json = False) -> None:
+    """Continue a run from its last commit, with other settings for the steps to come if wanted."""
+    from tasks.preflight import preflight
+    from tasks.runs import load_run, revise_run
 
-    _train(load_run(run_id, Home.find()), as_json)
+    home = Home.find()
+    wanted = load_run(run_id, home)
+    if overrides:
+        wanted = revise_run(wanted, overrides)
+    preflight(wanted.config, home)
+    _train(wanted, as_json)
 
 
 @app.command(name="eval")
@@ -181,7 +190,7 @@ def deploy(
     overrides: Overrides = None,
 ) -> None:
     """Schedule the config every night; the deployment's parameters are a form in the Prefect UI."""
-    from flows.serving import deploy as deploy_flow
+    from flows.deployment import deploy as deploy_flow
     from tasks.preflight import preflight
 
     home = Home.find()

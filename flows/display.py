@@ -2,6 +2,8 @@
 
 import threading
 import time
+from math import nan
+from statistics import fmean
 from types import TracebackType
 
 from rich.console import Console
@@ -50,13 +52,14 @@ class RunDisplay:
                 self._shown = step
 
     def _status(self) -> Table:
-        commits = self._run.commits.all()[-10:]
+        log = self._run.commits
+        commits = [log.read(step) for step in log.steps()[-10:] if step > 0]
         table = Table.grid(padding=(0, 2))
-        if len(commits) < 2:
+        if not commits:
             table.add_row("starting: engines, trainer and version 0")
             return table
         left = self._run.config.loop.steps - commits[-1].step
-        pace = (commits[-1].created_at - commits[0].created_at) / (len(commits) - 1)
+        pace = fmean(commit.metrics["time/step"] for commit in commits)
         idle = time.time() - commits[-1].created_at
         table.add_row(f"{left} steps left", f"ETA {left * pace:.0f} s", f"last step {idle:.0f} s ago")
         return table
@@ -70,8 +73,8 @@ def step_line(commit: StepCommit, steps: int) -> str:
         return f"step 0/{steps}  version {commit.version} published, probe diff {probe:.1g}"
     return (
         f"step {commit.step}/{steps}  version {commit.version}"
-        f"  reward {metric('reward/mean', 0):.3f}"
-        f"  divergence max {metric('divergence/logprob_abs_diff_max', 0):.1g}"
+        f"  reward {metric('reward/mean', nan):.3f}"
+        f"  divergence max {metric('divergence/logprob_abs_diff_max', nan):.1g}"
         f"  generate {metric('time/generate', 0):.2f} train {metric('time/train', 0):.2f}"
         f" publish {metric('time/publish', 0):.2f} overhead {metric('time/overhead', 0):.2f} s"
     )

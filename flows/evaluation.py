@@ -33,8 +33,7 @@ def evaluate_offline(run: Run, version: int, dataset: Path | None = None) -> Eva
     """Bring up engines alone, evaluate a weight version on them, record and release."""
     try:
         provision_cluster(run, trainer=False)
-        report = evaluate_checkpoint(run, version, dataset)
-        record_in_mlflow(run, return_state=True)
+        return evaluate_checkpoint(run, version, dataset)
     finally:
         release_cluster(run)
-    return report
+        record_in_mlflow(run)

@@ -28,7 +28,7 @@ def nightly_rl(config: RunConfig, run_id: str | None = None) -> RunReport:
             provision_cluster(run)
             commit = train_policy(run)
             evaluate_checkpoint(run, commit.version)
-            record_in_mlflow(run, return_state=True)  # MLflow being down does not fail a run
         finally:
             release_cluster(run)
+            record_in_mlflow(run, failed=not run.is_finished)
         return write_report(run)

@@ -8,12 +8,13 @@ from rich.console import Console
 
 from configs.errors import UserError
 from configs.loading import override
-from infra.home import Home
 from infra.services import Services
 from tasks.evaluation.report import EvaluationReport
+from tasks.problems.jsonl import prompt_template, read_problems
 from tasks.report import RunReport
 from tasks.run import Run
 from tasks.runs import exclusive
+from tasks.weights.staging import exported_versions
 
 
 def train(run: Run, console: Console) -> RunReport:
@@ -38,6 +39,11 @@ def evaluate(
         if newest is None:
             raise UserError(f"run {run.id} has no weight version yet: `overnight resume {run.id}` makes them")
         version = newest.version
+    if version not in exported_versions(run):
+        kept = ", ".join(map(str, exported_versions(run)))
+        raise UserError(f"run {run.id} has no weights of version {version}: it has those of {kept}")
+    if dataset is not None:
+        read_problems(dataset, prompt_template(run.config.problems))
     evaluated = run.model_copy(update={"config": override(run.config, overrides)})
     with exclusive(run), _session(run, console):
         from flows.evaluation import evaluate_offline
@@ -47,11 +53,11 @@ def evaluate(
 
 @contextmanager
 def _session(run: Run, console: Console) -> Iterator[None]:
-    services = Services(Home(run.home))
+    services = Services(run.home)
+    services.check_ports()
     prefect_url = services.ensure_prefect()
     mlflow_url = services.ensure_mlflow()
     services.connect(prefect_url)
-    services.mark_crashed()
     console.print(
         f"run {run.id}\nPrefect UI {prefect_url}\nMLflow UI  {mlflow_url}\nstop both: overnight down"
     )

@@ -18,18 +18,19 @@ from tasks.weights.task import publish_weights
 @flow(name="train-policy", flow_run_name="{run.id}: train", validate_parameters=False, on_running=[claim])
 def train_policy(run: Run) -> StepCommit:
     """Repeat generate, grade, train, publish, commit until the run has its steps."""
-    commit = run.commits.newest() or begin(run)
-    ahead, since = None, time.time()
+    commit, upcoming, since = run.commits.newest() or begin(run), None, time.time()
     for step in run.remaining_steps():
-        rollouts = ahead.result() if ahead else generate_rollouts(run, step, commit.version)
+        if run.evaluates_after(commit.step):
+            evaluate_checkpoint(run, commit.version)
+            since = time.time()
+        rollouts = upcoming or generate_rollouts(run, step, commit.version)
         graded = grade_rollouts(run, rollouts)
         ahead = generate_rollouts.submit(run, step + 1, commit.version) if run.generates_ahead(step) else None
         update = train_step(run, graded, commit.version)
-        published = publish_weights(run, update, wait_for=[ahead] if ahead else None)
-        commit = commit_step(run, graded, update, published, since)
+        upcoming = ahead.result() if ahead else None  # a publish never lands in the middle of a sample
+        published = publish_weights(run, update)
+        commit = commit_step(run, graded, update, published, upcoming, since)
         since = commit.created_at
-        if run.evaluates_after(step):
-            evaluate_checkpoint(run, commit.version)
     return commit
 
 
@@ -38,7 +39,4 @@ def begin(run: Run) -> StepCommit:
     since = time.time()
     initial = stage_initial_weights(run)
     published = publish_weights(run, initial)
-    commit = commit_step(run, None, initial, published, since)
-    if run.config.evaluation.at_start:
-        evaluate_checkpoint(run, commit.version)
-    return commit
+    return commit_step(run, None, initial, published, None, since)

@@ -33,7 +33,7 @@ class Home:
 
     @property
     def models(self) -> Path:
-        """Checkpoint folders prepared from packages."""
+        """Checkpoint folders converted from packages."""
         return self.root / "models"
 
     @property

@@ -9,6 +9,7 @@ from prefect import get_run_logger
 from tasks.commits import PublishReport, StepCommit
 from tasks.retry import retryable
 from tasks.reward.graded import Graded
+from tasks.rollout.rollouts import Rollouts
 from tasks.run import Run
 from tasks.tracking import TRACKER
 from tasks.training.update import Update, prune_checkpoints
@@ -17,10 +18,16 @@ from tasks.weights.staging import prune_weights
 
 @retryable(name="commit-step", task_run_name="{run.id} step {update.step}: commit version {update.version}")
 def commit_step(
-    run: Run, graded: Graded | None, update: Update, published: PublishReport, since: float
+    run: Run,
+    graded: Graded | None,
+    update: Update,
+    published: PublishReport,
+    upcoming: Rollouts | None,
+    since: float,
 ) -> StepCommit:
-    """Write the step's commit; `since` is when the step before it ended, Unix seconds."""
-    commit = write_commit(run, graded, update, published, since)
+    """Write the step's commit. `upcoming` was generated meanwhile; `since` is when the last step ended."""
+    times = step_times(graded, update, published, upcoming, time.time() - since)
+    commit = write_commit(run, graded, update, published, times)
     get_run_logger().info(
         "step %d: version %d, reward %.3f, divergence %.2g",
         commit.step,
@@ -32,7 +39,7 @@ def commit_step(
 
 
 def write_commit(
-    run: Run, graded: Graded | None, update: Update, published: PublishReport, since: float
+    run: Run, graded: Graded | None, update: Update, published: PublishReport, times: dict[str, float]
 ) -> StepCommit:
     """Commit the step, tell MLflow's projector, and remove what is no longer needed."""
     commit = StepCommit(
@@ -51,11 +58,11 @@ def write_commit(
             **update.metrics,
             **_speed(graded),
             **_publish_metrics(published),
-            **_times(run, graded, update, published, time.time() - since),
+            **times,
         },
         created_at=time.time(),
     )
-    run.commits.append(commit)
+    commit = run.commits.append(commit)
     _notify_tracker(run)
     prune_checkpoints(run)
     prune_weights(run, commit.version)
@@ -63,30 +70,40 @@ def write_commit(
 
 
 def _speed(graded: Graded | None) -> dict[str, float]:
-    if graded is None or not graded.generate_seconds:
+    if graded is None or not graded.rollouts.seconds:
         return {}
-    return {"rollout/tokens_per_second": graded.metrics["rollout/tokens"] / graded.generate_seconds}
+    return {"rollout/tokens_per_second": graded.metrics["rollout/tokens"] / graded.rollouts.seconds}
 
 
 def _publish_metrics(published: PublishReport) -> dict[str, float]:
     return {
-        "publish/seconds": published.seconds,
+        "publish/seconds": published.transfer_seconds,
         "publish/bytes": float(published.bytes),
         "publish/gb_per_second": published.gb_per_second,
         "publish/probe_abs_diff_max": published.probe_abs_diff_max,
     }
 
 
-def _times(
-    run: Run, graded: Graded | None, update: Update, published: PublishReport, step_seconds: float
+def step_times(
+    graded: Graded | None,
+    update: Update,
+    published: PublishReport,
+    upcoming: Rollouts | None,
+    step_seconds: float,
 ) -> dict[str, float]:
-    generate = graded.generate_seconds if graded else 0.0
-    overlapped = run.config.loop.mode == "ahead"
-    busy = max(generate, update.train_seconds) if overlapped else generate + update.train_seconds
+    """time/* of a step, seconds.
+
+    overhead is what neither generating nor training explains: the step less the larger of training and what
+    was generated beside it, less the generation that training waited for.
+    """
+    generate = graded.rollouts.seconds if graded else 0.0
+    was_ahead = graded is not None and graded.rollouts.version != update.parent
+    beside = upcoming.seconds if upcoming else 0.0
+    busy = (0.0 if was_ahead else generate) + max(update.train_seconds, beside)
     return {
         "time/step": step_seconds,
         "time/generate": generate,
-        "time/grade": graded.grade_seconds if graded else 0.0,
+        "time/grade": graded.seconds if graded else 0.0,
         "time/train": update.train_seconds,
         "time/stage": update.stage_seconds,
         "time/publish": published.seconds,

@@ -11,11 +11,14 @@ class PublishReport(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
     transport: str
+    transfer_seconds: float
+    """Time until every engine had loaded the tensors."""
     seconds: float
+    """Time of the whole publish, with hashes, probe and stamp."""
     bytes: int
     """Bytes that one engine received."""
     gb_per_second: float
-    """All engines together, 1e9 bytes a second."""
+    """Of the transfer, all engines together, 1e9 bytes a second."""
     engine_hashes: dict[str, str]
     """Content hash that each engine reported, by engine name."""
     probe_abs_diff_max: float
@@ -34,7 +37,7 @@ class StepCommit(BaseModel):
     """Number format and transport of the published weights, such as `float32/disk`."""
     batch: BatchRef | None
     prompt_cursor: int
-    """Prompts drawn so far; the next step draws from here."""
+    """Prompts that the run's steps have drawn so far."""
     rng_seed: int
     """Seed of prompts and sampling; with step, prompt and sample number it gives every random stream."""
     checkpoint: str | None
@@ -53,7 +56,7 @@ class CommitLog:
         self._store = store
         self._prefix = f"{run_id}/steps"
 
-    def append(self, commit: StepCommit) -> None:
+    def append(self, commit: StepCommit) -> StepCommit:
         """Write a step's commit; KeyExistsError when the step has one of another version or other weights.
 
         A step that was done again to the same version and weights is the same commit: the first one stays.
@@ -65,6 +68,8 @@ class CommitLog:
             finished = self.read(commit.step)
             if (finished.version, finished.weights_hash) != (commit.version, commit.weights_hash):
                 raise
+            return finished
+        return commit
 
     def read(self, step: int) -> StepCommit:
         """The commit of a step; KeyMissingError when it is not finished."""

@@ -27,9 +27,10 @@ def prepare_model(config: ModelConfig, home: Home) -> Path:
         case FolderModel():
             return _checked(config.path)
         case PackagedGgufModel():
-            folder = home.models / config.package
+            file = _packaged_file(config)
+            folder = home.models / f"{config.package}-{file.stem}"
             if not folder.exists():
-                _convert(_packaged_file(config), folder)
+                _convert(file, folder)
             return folder
 
 

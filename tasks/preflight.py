@@ -1,6 +1,7 @@
 """What must be true before anything starts; each problem is a line that names the field to change."""
 
 import shutil
+from pathlib import Path
 
 from configs.errors import UserError
 from configs.run import RunConfig
@@ -9,8 +10,12 @@ from infra.process import port_is_free
 from infra.store import open_store
 from tasks.models import prepare_model
 from tasks.problems import build_source
+from tasks.training.architecture import Architecture
+from tasks.training.errors import TrainerError
 
-_MIN_FREE_BYTES = 1 << 30
+_SPARE_BYTES = 1 << 30
+_CHECKPOINT_FACTOR = 3
+"""Weights and Adam's two moments, relative to the weights."""
 
 
 class PreflightError(UserError):
@@ -18,19 +23,36 @@ class PreflightError(UserError):
 
 
 def preflight(config: RunConfig, home: Home) -> None:
-    """Check model, problems, store, ports and disk; raises the first problem and leaves nothing behind."""
-    prepare_model(config.model, home)
+    """Check model, problems, store, disk and ports before anything starts; raises the first problem.
+
+    What it leaves behind is a model converted from a package, for all runs to come.
+    """
+    model_path = prepare_model(config.model, home)
+    _check_architecture(config, model_path)
     build_source(config.problems)
-    store = open_store(config.store, home)
-    store.check_writable()
-    free = shutil.disk_usage(store.folder(".")).free
-    if free < _MIN_FREE_BYTES:
-        raise PreflightError(
-            f"only {free >> 20} MiB free for the run store: free some or set store.path elsewhere"
-        )
+    _check_store(config, home, model_path)
     if config.engine.port is not None:
         for port in range(config.engine.port, config.engine.port + config.engine.count):
             if not port_is_free(port):
-                raise PreflightError(
-                    f"engine.port {port} is taken: choose another, or none to get a free one"
-                )
+                raise PreflightError(f"engine.port {port} is taken: choose another, or leave it out")
+
+
+def _check_architecture(config: RunConfig, model_path: Path) -> None:
+    try:
+        Architecture.read(model_path).check_tensor_parallel(config.trainer.tensor_parallel)
+    except TrainerError as error:
+        raise PreflightError(str(error)) from None
+
+
+def _check_store(config: RunConfig, home: Home, model_path: Path) -> None:
+    store = open_store(config.store, home)
+    store.check_writable()
+    free = shutil.disk_usage(store.folder(".")).free
+    weights = sum(file.stat().st_size for file in model_path.glob("*.safetensors"))
+    versions = config.publish.keep_versions or config.loop.steps + 1
+    needed = weights * (versions + _CHECKPOINT_FACTOR * (config.trainer.keep_checkpoints + 1)) + _SPARE_BYTES
+    if free < needed:
+        raise PreflightError(
+            f"the run store needs {needed >> 20} MiB and has {free >> 20} MiB free: "
+            "lower publish.keep_versions, free some, or set store.path elsewhere"
+        )

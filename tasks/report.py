@@ -5,8 +5,8 @@ from statistics import fmean
 from pydantic import BaseModel, ConfigDict
 
 from tasks.commits import StepCommit
+from tasks.evaluation.records import read_reports
 from tasks.run import Run
-from tasks.weights.ledger import read_ledger
 
 
 class RunReport(BaseModel):
@@ -68,21 +68,30 @@ def report_of(run: Run) -> RunReport:
         steps_wanted=run.config.loop.steps,
         version=newest.version if newest else None,
         weights_hash=newest.weights_hash if newest else None,
-        reward_first=steps[0].metrics["reward/mean"] if steps else None,
+        reward_first=_mean(steps[:1], "reward/mean"),
         reward_last=_mean(steps[-5:], "reward/mean"),
-        logprob_abs_diff_max=max(
-            (commit.metrics["divergence/logprob_abs_diff_max"] for commit in steps), default=None
-        ),
+        logprob_abs_diff_max=max(_values(steps, "divergence/logprob_abs_diff_max"), default=None),
         step_seconds=_mean(steps, "time/step"),
         overhead_seconds=_mean(steps, "time/overhead"),
-        evaluations={
-            record.version: record.evaluation for record in read_ledger(run) if record.evaluation is not None
-        },
+        evaluations=_evaluations(run),
     )
 
 
+def _evaluations(run: Run) -> dict[int, dict[str, float]]:
+    found: dict[int, dict[str, float]] = {}
+    for report in read_reports(run):
+        found.setdefault(report.version, {}).update(report.metrics())
+    return found
+
+
 def _mean(commits: list[StepCommit], metric: str) -> float | None:
-    return fmean(commit.metrics[metric] for commit in commits) if commits else None
+    values = _values(commits, metric)
+    return fmean(values) if values else None
+
+
+def _values(commits: list[StepCommit], metric: str) -> list[float]:
+    """The metric of the steps that have it: a step without a graded sample has no reward."""
+    return [commit.metrics[metric] for commit in commits if metric in commit.metrics]
 
 
 def _format(value: float | None, spec: str = ".3f") -> str:

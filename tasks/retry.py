@@ -9,27 +9,20 @@ from prefect.tasks import exponential_backoff
 from ray.exceptions import GetTimeoutError, RayActorError
 
 from infra.engines.actor import EngineStartError
-from infra.engines.client import EngineTimeout, EngineUnreachable
+from infra.engines.client import EngineError
 from tasks.training.group import TrainerLost
 from tasks.weights.publish import PublishRefused
 
 P = ParamSpec("P")
 R = TypeVar("R")
-HEALS = (
-    EngineStartError,
-    EngineTimeout,
-    EngineUnreachable,
-    GetTimeoutError,
-    PublishRefused,
-    RayActorError,
-    TrainerLost,
-)
-"""Faults that the next try may find repaired; anything else fails at once."""
+HEALS = (EngineStartError, GetTimeoutError, PublishRefused, RayActorError, TrainerLost)
+"""Faults, besides an engine's retryable ones, that the next try may find repaired; others fail at once."""
 
 
 async def can_heal(_task: Any, _run: Any, state: Any) -> bool:
     """Whether a failed task run is worth another try."""
-    return isinstance(await state.aresult(raise_on_failure=False), HEALS)
+    error = await state.aresult(raise_on_failure=False)
+    return isinstance(error, HEALS) or (isinstance(error, EngineError) and error.retryable)
 
 
 def retryable(*, name: str, task_run_name: str) -> Callable[[Callable[P, R]], Task[P, R]]:

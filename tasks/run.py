@@ -1,7 +1,6 @@
 """A training run: its id, configuration and the keys of what it stores."""
 
 from functools import cached_property
-from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
@@ -18,13 +17,13 @@ class Run(BaseModel):
     model_config = ConfigDict(frozen=True)
     id: str
     config: RunConfig
-    home: Path
+    home: Home
     """The state folder."""
 
     @cached_property
     def store(self) -> Store:
         """The store that holds the run."""
-        return open_store(self.config.store, Home(self.home))
+        return open_store(self.config.store, self.home)
 
     @cached_property
     def commits(self) -> CommitLog:
@@ -51,9 +50,11 @@ class Run(BaseModel):
         return self.config.loop.mode == "ahead" and step < self.config.loop.steps
 
     def evaluates_after(self, step: int) -> bool:
-        """Whether `step` is one after which training pauses for an evaluation."""
-        every = self.config.evaluation.every
-        return every is not None and step % every == 0 and step < self.config.loop.steps
+        """Whether training pauses for an evaluation of the version that `step` made."""
+        evaluation = self.config.evaluation
+        if step == 0:
+            return evaluation.at_start
+        return evaluation.every is not None and step % evaluation.every == 0
 
     def step_key(self, step: int, name: str) -> str:
         """Key of a file of a step, such as `rollouts.parquet`."""

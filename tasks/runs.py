@@ -1,6 +1,8 @@
 """Creating runs, finding them again, and keeping two processes off the same one."""
 
+import contextlib
 import fcntl
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -10,11 +12,18 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from configs.errors import UserError
+from configs.loading import describe, override
 from configs.run import RunConfig, StoreConfig
 from infra.home import Home
 from infra.store import open_store
-from infra.store.base import KeyExistsError, KeyMissingError
+from infra.store.base import KeyExistsError, KeyMissingError, Store, StoreError
+from infra.store.local import LocalStore
 from tasks.run import Run
+
+log = logging.getLogger(__name__)
+
+_REVISABLE = {"engine", "evaluation", "gates", "loop", "publish", "trainer"}
+"""Sections that do not say what is trained on what."""
 
 
 class RunError(UserError):
@@ -23,40 +32,57 @@ class RunError(UserError):
 
 def create_run(config: RunConfig, home: Home, run_id: str | None = None) -> Run:
     """A new run, or the one of that id when its configuration is the same; RunError when it is another."""
-    run = Run(id=run_id or _fresh_id(config.name, home), config=config, home=home.root)
+    run = Run(id=run_id or _fresh_id(config.name, home), config=config, home=home)
     if not run.id.replace("-", "").replace("_", "").replace(".", "").isalnum() or run.id[0] in ".-":
         raise RunError(f"run id {run.id!r}: use letters, digits, dashes, dots and underscores")
     try:
         run.store.create(f"{run.id}/run.json", config.model_dump_json(indent=1).encode())
     except KeyExistsError:
-        if RunConfig.model_validate_json(run.store.read(f"{run.id}/run.json")) != config:
+        if _stored_config(run.store, run.id) != config:
             raise RunError(
                 f"run {run.id} exists with another configuration: choose another --run-id, "
                 f"or continue it with `overnight resume {run.id}`"
             ) from None
-    home.registry.mkdir(parents=True, exist_ok=True)
-    (home.registry / f"{run.id}.json").write_text(config.store.model_dump_json())
+    with contextlib.suppress(KeyExistsError):
+        LocalStore(home.registry).create(f"{run.id}.json", config.store.model_dump_json().encode())
     return run
 
 
 def load_run(run_id: str, home: Home) -> Run:
-    """A run that was created before; RunError, naming the known ones, when there is none of that id."""
+    """A run that was created before; RunError when there is none of that id, or its store has lost it."""
     try:
-        store = StoreConfig.model_validate_json((home.registry / f"{run_id}.json").read_text())
-        data = open_store(store, home).read(f"{run_id}/run.json")
-        return Run(id=run_id, config=RunConfig.model_validate_json(data), home=home.root)
-    except (FileNotFoundError, KeyMissingError):
+        store = StoreConfig.model_validate_json(LocalStore(home.registry).read(f"{run_id}.json"))
+    except (KeyMissingError, StoreError):
         known = ", ".join(_ids(home)) or "none"
         raise RunError(f"no run {run_id} under {home.root}: known runs are {known}") from None
-    except ValidationError as error:
+    return Run(id=run_id, config=_stored_config(open_store(store, home), run_id), home=home)
+
+
+def revise_run(run: Run, overrides: list[str]) -> Run:
+    """The run with `a.b=c` overrides for the steps to come, also in its store.
+
+    RunError for a section that says what the run is, such as model or problems: that is another run.
+    """
+    fixed = sorted({text.partition("=")[0].partition(".")[0] for text in overrides} - _REVISABLE)
+    if fixed:
         raise RunError(
-            f"run {run_id}: its stored configuration cannot be read: {error.errors()[0]['msg']}"
-        ) from None
+            f"--set {fixed[0]}: a run keeps its {fixed[0]}; it can change {', '.join(sorted(_REVISABLE))}, "
+            "or start a new run"
+        )
+    revised = run.model_copy(update={"config": override(run.config, overrides)})
+    run.store.replace(f"{run.id}/run.json", revised.config.model_dump_json(indent=1).encode())
+    return revised
 
 
 def all_runs(home: Home) -> list[Run]:
-    """Every run of the state folder, oldest first."""
-    return [load_run(run_id, home) for run_id in _ids(home)]
+    """Every run of the state folder that can be read, oldest first."""
+    runs = []
+    for run_id in _ids(home):
+        try:
+            runs.append(load_run(run_id, home))
+        except RunError as error:
+            log.warning("%s", error)
+    return runs
 
 
 def open_run(config: RunConfig, home: Home, run_id: str | None) -> Run:
@@ -72,7 +98,7 @@ def open_run(config: RunConfig, home: Home, run_id: str | None) -> Run:
 @contextmanager
 def exclusive(run: Run) -> Iterator[None]:
     """Hold the run for this process; RunError when another has it. Its death lets go of it."""
-    locks = Home(run.home).locks
+    locks = run.home.locks
     locks.mkdir(parents=True, exist_ok=True)
     with (locks / f"{run.id}.lock").open("a+") as lock:
         try:
@@ -84,6 +110,17 @@ def exclusive(run: Run) -> Iterator[None]:
         lock.write(str(os.getpid()))
         lock.flush()
         yield
+
+
+def _stored_config(store: Store, run_id: str) -> RunConfig:
+    try:
+        return RunConfig.model_validate_json(store.read(f"{run_id}/run.json"))
+    except KeyMissingError:
+        raise RunError(
+            f"run {run_id} is gone from its store: remove registry/{run_id}.json to forget it"
+        ) from None
+    except ValidationError as error:
+        raise RunError(f"run {run_id} has a configuration of another release: {describe(error)}") from None
 
 
 def _ids(home: Home) -> list[str]:

@@ -13,7 +13,6 @@ from typing import Any, TextIO
 
 import yaml
 
-from infra.home import Home
 from infra.process import wait_until
 from infra.tracking import TrackingError
 from infra.tracking.mlflow_store import ExternalModel, Measurements, RunStatus, TrackedRun
@@ -77,7 +76,7 @@ def finish_run(run: Run, failed: bool = False) -> None:
 
 
 def _open(run: Run) -> TrackedRun:
-    home = Home(run.home)
+    home = run.home
     steps = run.commits.steps()
     start_s = run.commits.read(steps[0]).created_at if steps else time.time()
     tracked = TrackedRun.open(
@@ -197,7 +196,7 @@ def _flat(section: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 @contextmanager
 def _alone(run: Run) -> Iterator[None]:
     """One process at a time projects a run, lest both create the same LoggedModel."""
-    locks = Home(run.home).locks
+    locks = run.home.locks
     locks.mkdir(parents=True, exist_ok=True)
     with (locks / f"{run.id}.mlflow.lock").open("a") as lock:
         try:

@@ -37,7 +37,7 @@ class EngineActor:
 
     def start(self) -> str:
         """Start the server unless it is alive, and return its URL once it is healthy; EngineStartError."""
-        if self.alive():
+        if self.alive() and self._generates():
             return self.url()
         self.stop()
         deadline = time.monotonic() + self._config.start_timeout_s
@@ -54,6 +54,15 @@ class EngineActor:
         if self._process is None or self._client is None or self._process.poll() is not None:
             return False
         return self._client.healthy()
+
+    def _generates(self) -> bool:
+        """Whether the model makes a step; a hung engine may still answer /health."""
+        try:
+            if self._client is not None:
+                self._client.probe()
+        except EngineError:
+            return False
+        return self._client is not None
 
     def stop(self) -> None:
         """Stop the server and everything below it; fine when there is none."""

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal, NamedTuple, TypeVar
 import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from configs.errors import RunFailure
 from infra.engines import protocol
 from infra.engines.protocol import ModelInfo, PauseMode, SamplingParams
 
@@ -35,7 +36,7 @@ _RESULTS = TypeAdapter(list[protocol.GenerateResult])
 _VALUES = TypeAdapter(list[float] | list[list[float]])
 
 
-class EngineError(RuntimeError):
+class EngineError(RunFailure):
     """A call to an engine did not do what was asked."""
 
     retryable: ClassVar[bool] = False
@@ -133,7 +134,7 @@ class EngineClient:
 
     def model_info(self) -> ModelInfo:
         """What is served, and its weight version."""
-        return _parse(ModelInfo, self._call("GET", "/model_info"))
+        return _parse(ModelInfo, self._call("GET", "/model_info", timeout_s=_HEALTH_TIMEOUT_S))
 
     def pause(self, mode: PauseMode = "in_place") -> None:
         """Stop generation before its next token; requests wait until `resume`."""

@@ -6,6 +6,7 @@ automations on the server watch its heartbeats. The second one takes back a fals
 after a laptop slept.
 """
 
+import contextlib
 import os
 import socket
 import sqlite3
@@ -57,7 +58,11 @@ def forget_heartbeats(database: Path) -> None:
     It was not there to hear them, and Prefect would count them as missed by flows that live.
     """
     if database.exists():
-        with closing(sqlite3.connect(database, timeout=30)) as connection, connection:
+        with (
+            contextlib.suppress(sqlite3.OperationalError),  # no such table: the server never got so far
+            closing(sqlite3.connect(database, timeout=30)) as connection,
+            connection,
+        ):
             connection.execute("DELETE FROM automation_bucket")
 
 

@@ -40,6 +40,13 @@ class Services:
         self._home = home
         self._state = ServiceState(home.root)
 
+    def check_ports(self) -> None:
+        """PortTakenError when a server that is yet to be started could not have its port."""
+        if self._running("prefect") is None:
+            _port(None, "PREFECT", 4200)
+        if self._running("mlflow") is None:
+            _port(None, "MLFLOW", 5000)
+
     def ensure_prefect(self, port: int | None = None) -> str:
         """URL of the Prefect server, which is up when this returns, dead flow runs marked as such.
 

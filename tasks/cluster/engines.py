@@ -1,5 +1,6 @@
 """The run's engines: named Ray actors, each with a server process of its own."""
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -7,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
 
 from infra.engines.actor import EngineActor
 from infra.engines.client import EngineClient, EngineError
-from infra.home import Home
 from tasks.run import Run
 
 
@@ -32,23 +33,25 @@ class EngineFleet:
         """Every engine up and healthy; those that already are stay as they are.
 
         An engine that has to be started loads `model_path` and takes no traffic until a version was
-        published to it, since it carries no weight version yet.
+        published to it, since it carries no weight version yet. Calls have the deadline of a publish.
         """
         actors = [self._actor(index, model_path) for index in range(self._run.config.engine.count)]
         urls = ray.get(
             [actor.start.remote() for actor in actors], timeout=self._run.config.engine.start_timeout_s + 60
         )
-        return [Engine(name, self._client(url)) for name, url in zip(self._names(), urls, strict=True)]
+        deadline_s = self._run.config.publish.timeout_s
+        return [Engine(name, _client(url, deadline_s)) for name, url in zip(self._names(), urls, strict=True)]
 
     def serving(self, version: int) -> list[Engine]:
-        """The healthy engines that were stamped with `version`."""
-        return [engine for engine in self._reachable() if _version_of(engine) == str(version)]
+        """The engines that can generate and were stamped with `version`."""
+        return [engine for engine in self._reachable() if _serves(engine, version)]
 
     def stop(self) -> None:
         """Stop the servers and their actors; fine when there are none."""
         for name in self._names():
             if actor := self._find(name):
-                ray.get(actor.stop.remote(), timeout=60)
+                with contextlib.suppress(RayError):  # killing the actor takes its server with it
+                    ray.get(actor.stop.remote(), timeout=60)
                 ray.kill(actor)
 
     def _reachable(self) -> Iterator[Engine]:
@@ -58,16 +61,13 @@ class EngineFleet:
                 continue
             try:
                 url = ray.get(actor.url.remote(), timeout=30)
-            except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
+            except RayError:
                 continue
             if url:
-                yield Engine(name, self._client(url))
+                yield Engine(name, _client(url, self._run.config.rollout.timeout_s))
 
     def _names(self) -> list[str]:
         return [f"engine-{index}" for index in range(self._run.config.engine.count)]
-
-    def _client(self, url: str) -> EngineClient:
-        return _client(url, self._run.config.rollout.timeout_s)
 
     def _find(self, name: str) -> Any | None:
         try:
@@ -85,7 +85,7 @@ class EngineFleet:
             num_cpus=0,
             max_restarts=-1,
         )
-        log = Home(self._run.home).logs / self._run.id / f"{name}.log"
+        log = self._run.home.logs / self._run.id / f"{name}.log"
         return options.remote(self._run.config.engine, index, model_path, log)
 
 
@@ -95,8 +95,9 @@ def _client(url: str, timeout_s: float) -> EngineClient:
     return EngineClient(url, timeout_s=timeout_s)
 
 
-def _version_of(engine: Engine) -> str | None:
+def _serves(engine: Engine, version: int) -> bool:
     try:
-        return engine.client.model_info().weight_version
+        engine.client.probe()
+        return engine.client.model_info().weight_version == str(version)
     except EngineError:
-        return None
+        return False

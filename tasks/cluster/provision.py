@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 import ray
 
 from infra.cluster.local import LocalCluster
-from infra.home import Home
 from tasks.cluster.engines import EngineFleet
 from tasks.models import prepare_model
 from tasks.run import Run
@@ -20,8 +19,8 @@ def provision(run: Run, trainer: bool = True) -> None:
 
     `trainer` false brings up engines only, for evaluation.
     """
-    LocalCluster(Home(run.home)).start()
-    model_path = prepare_model(run.config.model, Home(run.home))
+    LocalCluster(run.home).start()
+    model_path = prepare_model(run.config.model, run.home)
     ray.remote(TrackingActor).options(
         name=TRACKER, namespace=run.namespace, get_if_exists=True, lifetime="detached", num_cpus=0
     ).remote(run)
@@ -34,8 +33,10 @@ def provision(run: Run, trainer: bool = True) -> None:
 
 def release(run: Run) -> None:
     """Stop engines, trainer and cluster; fine when some or all of them are gone."""
-    if ray.is_initialized():
-        EngineFleet(run).stop()
-        with contextlib.suppress(TrainerLost):
-            TrainerGroup.connect(run).stop()
-    LocalCluster(Home(run.home)).stop()
+    try:
+        if ray.is_initialized():
+            EngineFleet(run).stop()
+            with contextlib.suppress(TrainerLost, TimeoutError):
+                TrainerGroup.connect(run).stop()
+    finally:
+        LocalCluster(run.home).stop()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
+from configs.errors import RunFailure
 from configs.run import RunConfig
 from infra.engines.client import EngineClient, Generation, SamplingParams
 from tasks.reward.grade import decode_responses, read_answer
@@ -16,7 +17,7 @@ from tasks.samples import Problem
 log = logging.getLogger(__name__)
 
 
-class EvaluationError(RuntimeError):
+class EvaluationError(RunFailure):
     """The engines' answers cannot be counted as those of one weight version."""
 
 

@@ -47,6 +47,7 @@ def evaluate(
         maj_at_k=fmean(majority(result.sampled_answers) == result.answer for result in results),
         truncated_fraction=sum(a.truncated for a in answers) / sum((1 + k) for a in answers if a.asked),
         too_long=sum(not a.asked for a in answers),
+        settings=config.evaluation,
         problems=results,
     )
 

@@ -4,6 +4,8 @@ import re
 
 from pydantic import BaseModel, ConfigDict
 
+from configs.evaluation import EvaluationConfig
+
 
 class ProblemResult(BaseModel):
     """The answers to one problem; None is a response without a readable integer in a closed box."""
@@ -47,6 +49,8 @@ class EvaluationReport(BaseModel):
     """Share of responses, greedy ones included, that were cut at the longest length."""
     too_long: int
     """Problems whose prompt does not fit in engine.context_length; they count as answered wrongly."""
+    settings: EvaluationConfig
+    """How it was evaluated."""
     problems: tuple[ProblemResult, ...]
 
     def metrics(self) -> dict[str, float]:

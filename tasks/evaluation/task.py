@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from infra.home import Home
 from tasks.evaluation.evaluate import evaluate
 from tasks.evaluation.records import find_report, save_report
 from tasks.evaluation.report import EvaluationReport
@@ -19,11 +18,12 @@ _HELD_OUT = "held-out"
 
 @retryable(name="evaluate", task_run_name="{run.id}: evaluate version {version}")
 def evaluate_version(run: Run, version: int, dataset: Path | None = None) -> EvaluationReport:
-    """Evaluate a version on a JSONL file, or on the run's held-out problems, which is done once."""
-    if dataset is None and (found := find_report(run, version, _HELD_OUT)):
+    """Evaluate a version on a JSONL file, or on the run's held-out problems unless that was done already."""
+    found = find_report(run, version, _HELD_OUT) if dataset is None else None
+    if found and found.settings == run.config.evaluation:
         return found
     clients = serving_clients(run, version)
-    tokenizer = prepared_tokenizer(run.config.model, Home(run.home))
+    tokenizer = prepared_tokenizer(run.config.model, run.home)
     name = dataset.stem if dataset else _HELD_OUT
     report = evaluate(clients, _problems(run, dataset), tokenizer, run.config, name, version)
     save_report(run, report)

@@ -3,22 +3,24 @@
 import time
 from dataclasses import dataclass
 
-from infra.home import Home
-from infra.store.base import KeyExistsError
+from tasks.batches import store_batch
 from tasks.models import prepared_tokenizer
 from tasks.problems import build_source
 from tasks.rollout.generate import generate_batch
 from tasks.run import Run
-from tasks.samples import BatchRef, RolloutBatch, batch_hash
+from tasks.samples import BatchRef, batch_hash
 from tasks.weights.serving import serving_clients
 
 
 @dataclass(frozen=True)
 class Rollouts:
-    """A stored batch and how long it took to make; 0 seconds when it was found."""
+    """A stored batch."""
 
     ref: BatchRef
+    version: int
+    """The weight version that it was asked of."""
     seconds: float
+    """How long generating it took; 0 when it was found in the store."""
 
 
 def rollouts_of(run: Run, step: int, version: int) -> Rollouts:
@@ -26,27 +28,9 @@ def rollouts_of(run: Run, step: int, version: int) -> Rollouts:
     started = time.monotonic()
     key = run.step_key(step, "rollouts.parquet")
     if run.store.exists(key):
-        return Rollouts(BatchRef(step, key, batch_hash(run.store.read(key))), 0.0)
+        return Rollouts(BatchRef(step, key, batch_hash(run.store.read(key))), version, 0.0)
     count = run.config.rollout.prompts_per_step
     problems = build_source(run.config.problems).training(run.config.seed, (step - 1) * count, count)
-    tokenizer = prepared_tokenizer(run.config.model, Home(run.home))
+    tokenizer = prepared_tokenizer(run.config.model, run.home)
     batch = generate_batch(serving_clients(run, version), problems, tokenizer, run.config, step)
-    return Rollouts(store_batch(run, key, batch), time.monotonic() - started)
-
-
-def store_batch(run: Run, key: str, batch: RolloutBatch) -> BatchRef:
-    """Store a batch create-only; when another try was first, its batch is the one that counts."""
-    data = batch.to_parquet()
-    try:
-        run.store.create(key, data)
-    except KeyExistsError:
-        data = run.store.read(key)
-    return BatchRef(batch.step, key, batch_hash(data))
-
-
-def read_batch(run: Run, ref: BatchRef) -> RolloutBatch:
-    """The batch that a reference names; ValueError when the stored bytes are not the ones it was made for."""
-    data = run.store.read(ref.key)
-    if batch_hash(data) != ref.sha256:
-        raise ValueError(f"{ref.key} was changed after it was stored: its SHA-256 is not {ref.sha256}")
-    return RolloutBatch.from_parquet(data)
+    return Rollouts(store_batch(run.store, key, batch), version, time.monotonic() - started)

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from infra.process import free_port
+from tasks.batches import read_batch
 from tasks.run import Run
-from tasks.samples import BatchRef, RolloutBatch, batch_hash
+from tasks.samples import BatchRef
 from tasks.training.errors import TrainerError
 from tasks.training.report import TrainReport
 
@@ -34,12 +35,11 @@ class TrainerActor:
 
     def train(self, step: int, batch: BatchRef, version: int | None) -> TrainReport:
         """Read a batch, check that it is the one meant, and apply it."""
-        data = self._run.store.read(batch.key)
-        if batch_hash(data) != batch.sha256:
-            raise TrainerError(
-                f"{batch.key} is not the batch of step {step}: its SHA-256 differs from {batch.sha256}"
-            )
-        return self.call("train", step, RolloutBatch.from_parquet(data), version)
+        try:
+            rollouts = read_batch(self._run.store, batch)
+        except ValueError as error:
+            raise TrainerError(str(error)) from None
+        return self.call("train", step, rollouts, version)
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Call a method of the rank."""

@@ -1,5 +1,6 @@
 """Trainer checkpoints: one file a rank, and an index that makes them one."""
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ _INDEX = "index.json"
 class CheckpointIndex(BaseModel):
     """What a checkpoint holds, and which ranks can read it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
     step: int
     """The last applied step."""
     report: TrainReport | None
@@ -37,9 +38,7 @@ def read_index(folder: Path) -> CheckpointIndex:
     try:
         return CheckpointIndex.model_validate_json((folder / _INDEX).read_bytes())
     except (OSError, ValidationError) as error:
-        raise CheckpointUnusable(
-            f"{folder} is not a trainer checkpoint ({error}): restore another step"
-        ) from None
+        raise CheckpointUnusable(f"{folder} is not a trainer checkpoint ({error})") from None
 
 
 def write_rank(folder: Path, rank: int, state: dict[str, Any]) -> None:
@@ -51,8 +50,11 @@ def write_rank(folder: Path, rank: int, state: dict[str, Any]) -> None:
 
 
 def read_rank(folder: Path, rank: int) -> dict[str, Any]:
-    """A rank's state; sets the process's random generators to what they were."""
-    saved = torch.load(folder / _rank_file(rank), map_location="cpu", weights_only=True)
+    """A rank's state; sets the process's random generators to what they were. Raises CheckpointUnusable."""
+    try:
+        saved = torch.load(folder / _rank_file(rank), map_location="cpu", weights_only=True)
+    except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
+        raise CheckpointUnusable(f"{folder / _rank_file(rank)} cannot be read ({error})") from None
     torch.set_rng_state(saved["generators"]["cpu"])
     if "cuda" in saved["generators"]:
         torch.cuda.set_rng_state(saved["generators"]["cuda"])

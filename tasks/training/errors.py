@@ -1,7 +1,9 @@
 """What can go wrong in the trainer, and whether trying again can help."""
 
+from configs.errors import RunFailure
 
-class TrainerError(RuntimeError):
+
+class TrainerError(RunFailure):
     """The trainer cannot do what was asked; its state is unchanged and the same call fails again."""
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def fresh_partial(folder: Path) -> Path:
-    """An empty sibling to fill before `publish_partial` gives it the folder's name."""
+    """An empty sibling to fill before `finish_partial` gives it the folder's name."""
     partial = _beside(folder, "partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -18,7 +18,7 @@ def partial_of(folder: Path) -> Path:
     return _beside(folder, "partial")
 
 
-def publish_partial(folder: Path) -> None:
+def finish_partial(folder: Path) -> None:
     """Make the partial's files durable and rename it to the folder, in place of an earlier one."""
     partial, old = partial_of(folder), _beside(folder, "old")
     for path in (*partial.iterdir(), partial):

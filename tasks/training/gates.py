@@ -15,7 +15,7 @@ def check_logprobs(step: int, logprobs_N: Tensor) -> None:
     if broken:
         raise StepRefused(
             f"step {step} refused: {broken} of {len(logprobs_N)} trainer log-probabilities are not finite: "
-            "resume from an earlier version with a lower trainer.learning_rate"
+            "start a new run with a lower trainer.learning_rate"
         )
 
 
@@ -26,7 +26,8 @@ def check_divergence(step: int, divergence: Divergence, gates: GateConfig) -> No
         raise StepRefused(
             f"step {step} refused: |trainer - rollout| log-probability reaches {value:.3g} nats on tokens of "
             f"the trainer's own version, above gates.max_logprob_diff {bound:g}: the engines serve other "
-            "weights or compute them differently; publish again, or raise the bound"
+            "weights or compute them differently; to accept it: "
+            "overnight resume RUN --set gates.max_logprob_diff=X"
         )
 
 
@@ -36,11 +37,11 @@ def check_update(step: int, loss: float, grad_norm: float, gates: GateConfig) ->
         if not math.isfinite(value):
             raise StepRefused(
                 f"step {step} refused: {name} is {value}, which is not finite: "
-                "lower trainer.learning_rate or look at the batch's rewards and log-probabilities"
+                "start a new run with a lower trainer.learning_rate"
             )
     bound = gates.max_grad_norm
     if bound is not None and grad_norm > bound:
         raise StepRefused(
             f"step {step} refused: gradient norm {grad_norm:.4g} is above gates.max_grad_norm {bound:g}: "
-            "lower trainer.learning_rate, or raise the bound"
+            "to accept it: overnight resume RUN --set gates.max_grad_norm=X"
         )

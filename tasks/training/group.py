@@ -158,13 +158,22 @@ class TrainerGroup:
                 ray.get(done)
             except RayTaskError as error:
                 if not isinstance(error.cause, TrainerError):
-                    raise self._lost(what, f"{type(error.cause).__name__}: {error.cause}") from error
+                    raise self._broken(what, error) from error
                 refusal = error.cause
             except RayError as error:
                 raise self._lost(what, f"a rank died: {error}") from None
         if refusal is not None:
             raise refusal
         return ray.get(references)
+
+    def _broken(self, what: str, error: RayTaskError) -> Exception:
+        """Kill the group after an error that left it without a common state; what to raise for it.
+
+        torch's collectives raise RuntimeError when another rank is gone, which a new group can mend.
+        """
+        cause = error.cause if isinstance(error.cause, Exception) else error
+        lost = self._lost(what, f"{type(cause).__name__}: {cause}")
+        return lost if isinstance(cause, RuntimeError) else cause
 
     def _lost(self, what: str, reason: str) -> TrainerLost:
         """Kill the group, which has no common state any more, and say why."""

@@ -92,7 +92,7 @@ class TrainerRank:
                 dtype=trainer.dtype,
             )
             checkpoint.write_index(folders.partial_of(folder), index)
-            folders.publish_partial(folder)
+            folders.finish_partial(folder)
         dist.barrier()
 
     def applied_step(self) -> int:
@@ -147,7 +147,7 @@ class TrainerRank:
             _copy_companions(model_path, partial)
             save_file(tensors, partial / "model.safetensors", metadata={"format": "pt"})
             (partial / "manifest.json").write_text(manifest.model_dump_json(indent=1))
-            folders.publish_partial(folder)
+            folders.finish_partial(folder)
         dist.barrier()
         return manifest
 

@@ -1,13 +1,18 @@
 """A trainer that holds the run's newest committed step, however it got there."""
 
-from infra.home import Home
+import logging
+
+from configs.errors import RunFailure
 from tasks.commits import StepCommit
 from tasks.models import prepare_model
 from tasks.run import Run
+from tasks.training.errors import CheckpointUnusable
 from tasks.training.group import TrainerGroup, TrainerLost
 
+log = logging.getLogger(__name__)
 
-class ReplayMismatch(RuntimeError):
+
+class ReplayMismatch(RunFailure):
     """Replaying committed batches gave other weights than were committed."""
 
 
@@ -27,23 +32,29 @@ def ready_trainer(run: Run) -> TrainerGroup:
 
 def _restore(run: Run, trainer: TrainerGroup) -> None:
     commits = run.commits.all()
-    checkpointed = [commit for commit in commits if _checkpoint_exists(run, commit)]
-    if checkpointed:
-        trainer.restore(run.store.folder(checkpointed[-1].checkpoint or ""))
-        replay_from = checkpointed[-1].step
-    else:
-        trainer.load(prepare_model(run.config.model, Home(run.home)))
-        replay_from = 0
+    restored = _load_newest_checkpoint(run, trainer, commits)
     for commit in commits:
-        if commit.step > replay_from and commit.batch is not None:
+        if commit.step > restored and commit.batch is not None:
             trainer.train(commit.step, commit.batch, version=commit.parent_version)
     if commits and trainer.content_hash() != commits[-1].weights_hash:
         raise ReplayMismatch(
-            f"restoring step {commits[-1].step} of {run.id} gave other weights than its commit records: this "
-            "machine's kernels are not deterministic or the checkpoint was changed; with "
-            "trainer.checkpoint_every 1 no step is ever replayed"
+            f"restoring step {commits[-1].step} of {run.id} gave other weights than were committed: its "
+            "checkpoints were changed, or this machine computes differently from the one that made them"
         )
 
 
-def _checkpoint_exists(run: Run, commit: StepCommit) -> bool:
-    return commit.checkpoint is not None and run.store.folder(commit.checkpoint).exists()
+def _load_newest_checkpoint(run: Run, trainer: TrainerGroup, commits: list[StepCommit]) -> int:
+    """Restore the newest checkpoint that can be used, or else load the first model; the step it holds."""
+    for commit in reversed(commits):
+        if commit.checkpoint is None or not run.store.folder(commit.checkpoint).exists():
+            continue
+        try:
+            trainer.restore(run.store.folder(commit.checkpoint))
+        except CheckpointUnusable as error:
+            log.warning("%s; going back to an earlier one", error)
+            continue
+        if trainer.applied_step() == commit.step:
+            return commit.step
+        log.warning("%s does not hold step %d; going back to an earlier one", commit.checkpoint, commit.step)
+    trainer.load(prepare_model(run.config.model, run.home))
+    return 0

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 class TrainReport(BaseModel):
     """An applied step. Metrics carry the names that MLflow receives; what was not measured is absent."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
     step: int
     optimizer_steps: int
     """Zero when no group of the batch had a spread of rewards."""

@@ -3,11 +3,11 @@
 import time
 from dataclasses import dataclass
 
-from infra.home import Home
 from tasks.models import prepare_model, prepared_tokenizer
 from tasks.problems import build_source
 from tasks.reward.graded import Graded
 from tasks.run import Run
+from tasks.training.group import TrainerGroup
 from tasks.training.recovery import ready_trainer
 from tasks.weights.staging import StagedVersion, stage
 
@@ -29,18 +29,21 @@ class Update:
 def initial_update(run: Run) -> Update:
     """Version 0: the model that the run starts from, as the trainer holds it."""
     started = time.monotonic()
-    staged = _stage(run, step=0, parent=None)
+    staged = _stage(run, ready_trainer(run), step=0, parent=None)
     return Update(0, staged.version, None, staged.manifest.hash, None, {}, 0.0, time.monotonic() - started)
 
 
 def update_policy(run: Run, graded: Graded, parent: int) -> Update:
-    """Train `parent`'s weights on a graded batch; done once, however often it is called."""
+    """Train `parent`'s weights on a graded batch; done once, however often it is called.
+
+    One trainer handle serves the whole update: a trainer that is lost on the way raises TrainerLost, and
+    never gives its place to one that has not seen the batch.
+    """
     trainer = ready_trainer(run)
-    started = time.monotonic()
     report = trainer.train(graded.step, graded.ref, version=parent)
     trained = time.monotonic()
-    checkpoint = _checkpoint(run, graded.step)
-    staged = _stage(run, graded.step, parent)
+    checkpoint = _checkpoint(run, trainer, graded.step)
+    staged = _stage(run, trainer, graded.step, parent)
     return Update(
         graded.step,
         staged.version,
@@ -48,7 +51,7 @@ def update_policy(run: Run, graded: Graded, parent: int) -> Update:
         staged.manifest.hash,
         checkpoint,
         report.metrics,
-        trained - started,
+        report.seconds,
         time.monotonic() - trained,
     )
 
@@ -57,25 +60,26 @@ def probe_sequences(run: Run) -> list[list[int]]:
     """The run's fixed probe: token sequences of its first training prompts."""
     count = run.config.publish.probe_sequences
     problems = build_source(run.config.problems).training(run.config.seed, 0, count)
-    tokenizer = prepared_tokenizer(run.config.model, Home(run.home))
+    tokenizer = prepared_tokenizer(run.config.model, run.home)
     return [tokenizer(problem.prompt).input_ids for problem in problems]
 
 
 def prune_checkpoints(run: Run) -> None:
     """Remove trainer checkpoints beyond trainer.keep_checkpoints, oldest first."""
-    keys = [commit.checkpoint for commit in run.commits.all() if commit.checkpoint]
-    for key in keys[: -run.config.trainer.keep_checkpoints]:
-        run.store.remove(key)
+    kept = run.config.trainer.keep_checkpoints
+    steps = sorted({int(key.split("/")[2]) for key in run.store.list(f"{run.id}/checkpoints")})
+    for step in steps[:-kept]:
+        run.store.remove(run.checkpoint_key(step))
 
 
-def _checkpoint(run: Run, step: int) -> str | None:
+def _checkpoint(run: Run, trainer: TrainerGroup, step: int) -> str | None:
     if step % run.config.trainer.checkpoint_every and step != run.config.loop.steps:
         return None
     key = run.checkpoint_key(step)
-    ready_trainer(run).save(run.store.folder(key))
+    trainer.save(run.store.folder(key))
     return key
 
 
-def _stage(run: Run, step: int, parent: int | None) -> StagedVersion:
-    model_path = prepare_model(run.config.model, Home(run.home))
-    return stage(run, ready_trainer(run), model_path, step, parent, probe_sequences(run))
+def _stage(run: Run, trainer: TrainerGroup, step: int, parent: int | None) -> StagedVersion:
+    model_path = prepare_model(run.config.model, run.home)
+    return stage(run, trainer, model_path, step, parent, probe_sequences(run))

@@ -144,7 +144,7 @@ def _committed_record(
         state=state,
         bytes=commit.publish.bytes,
         recipe=commit.recipe,
-        seconds=commit.publish.seconds,
+        seconds=commit.publish.transfer_seconds,
         gb_per_second=commit.publish.gb_per_second,
         engines=commit.publish.engine_hashes,
         probe_abs_diff_max=commit.publish.probe_abs_diff_max,

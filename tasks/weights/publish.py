@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from configs.errors import RunFailure
 from configs.weights import PublishConfig
 from infra.engines.client import EngineFailed, EngineRefused
 from tasks.cluster.engines import Engine
@@ -19,7 +20,7 @@ UNVERIFIED = -1
 """Stamp of an engine whose weights are being changed: it gets no traffic."""
 
 
-class PublishRefused(RuntimeError):
+class PublishRefused(RunFailure):
     """An engine does not hold the weights that the trainer does; the version was not announced."""
 
 
@@ -28,30 +29,31 @@ def publish(
 ) -> PublishReport:
     """Bring a staged version to all the engines, or raise PublishRefused and stamp none of them."""
     try:
-        return _publish(engines, staged, transfer, config)
+        return _publish(engines, staged, transfer, config.probe_tolerance)
     except (EngineRefused, EngineFailed) as error:
         raise PublishRefused(f"version {staged.version} refused: {error}") from error
 
 
 def _publish(
-    engines: list[Engine], staged: StagedVersion, transfer: Transfer, config: PublishConfig
+    engines: list[Engine], staged: StagedVersion, transfer: Transfer, tolerance: float
 ) -> PublishReport:
     on_all(engines, lambda engine: engine.client.stamp(UNVERIFIED))
     started = time.monotonic()
     on_all(engines, lambda engine: engine.client.pause())
     try:
         transfer(engines, staged)
-        seconds = time.monotonic() - started
+        transferred = time.monotonic()
         hashes = dict(on_all(engines, lambda engine: (engine.name, _verified_hash(engine, staged))))
     finally:
         on_all(engines, lambda engine: engine.client.resume())
-    differences = on_all(engines, lambda engine: _verified_probe(engine, staged, config.probe_tolerance))
+    differences = on_all(engines, lambda engine: _verified_probe(engine, staged, tolerance))
     on_all(engines, lambda engine: engine.client.stamp(staged.version))
     return PublishReport(
-        transport=config.transport,
-        seconds=seconds,
+        transport=transfer.name,
+        transfer_seconds=transferred - started,
+        seconds=time.monotonic() - started,
         bytes=staged.manifest.bytes,
-        gb_per_second=staged.manifest.bytes * len(engines) / seconds / 1e9,
+        gb_per_second=staged.manifest.bytes * len(engines) / (transferred - started) / 1e9,
         engine_hashes=hashes,
         probe_abs_diff_max=max(differences),
     )

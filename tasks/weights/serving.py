@@ -7,10 +7,10 @@ from infra.store.base import KeyMissingError
 from tasks.cluster.engines import EngineFleet
 from tasks.commits import PublishReport
 from tasks.run import Run
-from tasks.training.group import TrainerGroup
+from tasks.training.group import TrainerGroup, TrainerLost
 from tasks.weights.publish import PublishRefused, publish
 from tasks.weights.staging import read_staged
-from tasks.weights.transport import Transfer, from_disk, from_trainer
+from tasks.weights.transport import FromDisk, FromTrainer, Transfer
 
 
 def publish_version(run: Run, version: int, parent: int | None) -> PublishReport:
@@ -22,7 +22,7 @@ def publish_version(run: Run, version: int, parent: int | None) -> PublishReport
     except PublishRefused:
         if parent is not None:
             with contextlib.suppress(PublishRefused, KeyMissingError):
-                publish(engines, read_staged(run, parent), from_disk, run.config.publish)
+                publish(engines, read_staged(run, parent), FromDisk(), run.config.publish)
         raise
 
 
@@ -37,11 +37,13 @@ def serving_clients(run: Run, version: int) -> list[EngineClient]:
     if len(serving) < run.config.engine.count:
         staged = read_staged(run, version)
         behind = [engine for engine in fleet.start(staged.folder) if engine.name not in serving]
-        publish(behind, staged, from_disk, run.config.publish)
+        publish(behind, staged, FromDisk(), run.config.publish)
     return [engine.client for engine in fleet.serving(version)]
 
 
 def _transfer(run: Run) -> Transfer:
-    if run.config.publish.transport == "disk":
-        return from_disk
-    return from_trainer(TrainerGroup.connect(run), run.config.trainer.backend)
+    """The configured transport; from disk when the trainer that would broadcast is gone."""
+    if run.config.publish.transport == "process_group":
+        with contextlib.suppress(TrainerLost):
+            return FromTrainer(TrainerGroup.connect(run), run.config.trainer.backend)
+    return FromDisk()

@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from infra.store.base import KeyExistsError
+from tasks.evaluation.records import read_reports
 from tasks.run import Run
 from tasks.training.group import TrainerGroup
 from tasks.weights.ledger import stage_version
@@ -17,7 +18,7 @@ from tasks.weights.manifest import Manifest
 class Probe(BaseModel):
     """Fixed token sequences and the trainer's log-probabilities of their tokens[1:] at temperature 1."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
     sequences: list[list[int]]
     logprobs: list[list[float]]
 
@@ -62,15 +63,24 @@ def read_staged(run: Run, version: int) -> StagedVersion:
 
 
 def prune_weights(run: Run, current: int) -> None:
-    """Remove exported folders beyond publish.keep_versions; version 0 and the current one stay."""
+    """Remove exported folders beyond publish.keep_versions.
+
+    Version 0, the current one and the one with the best evaluation stay.
+    """
     keep = run.config.publish.keep_versions
     if keep is None:
         return
-    keys = run.store.list(f"{run.id}/weights")
-    versions = sorted({int(part) for key in keys if (part := key.split("/")[2]).isdigit()})
-    for version in versions[:-keep]:
-        if version not in (0, current):
+    best = max(read_reports(run), key=lambda report: report.avg_at_k, default=None)
+    precious = {0, current, best.version if best else 0}
+    for version in exported_versions(run)[:-keep]:
+        if version not in precious:
             run.store.remove(run.weights_key(version))
+
+
+def exported_versions(run: Run) -> list[int]:
+    """The versions whose weights are still in the store, ascending."""
+    keys = run.store.list(f"{run.id}/weights")
+    return sorted({int(part) for key in keys if (part := key.split("/")[2]).isdigit()})
 
 
 def _probe_key(run: Run, version: int) -> str:

@@ -1,11 +1,14 @@
 """How tensors travel to the engines: loaded from an exported folder, or broadcast by the trainer."""
 
+import contextlib
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
+from infra.engines.client import EngineError
 from tasks.cluster.engines import Engine
 from tasks.training.group import TrainerGroup
 from tasks.weights.staging import StagedVersion
@@ -13,61 +16,87 @@ from tasks.weights.staging import StagedVersion
 if TYPE_CHECKING:
     from tasks.weights.bridge.buckets import TensorSpec
 
-Transfer: TypeAlias = Callable[[list[Engine], StagedVersion], None]
-"""Puts the tensors of a staged version into every engine; the engines are paused meanwhile."""
+
+class Transfer(Protocol):
+    """Puts the tensors of a staged version into every engine; the engines are paused meanwhile."""
+
+    @property
+    def name(self) -> str:
+        """What the ledger calls it."""
+
+    def __call__(self, engines: list[Engine], staged: StagedVersion) -> None:
+        """Transfer to all the engines at once; what it raises leaves them with unverified weights."""
 
 
-def from_disk(engines: list[Engine], staged: StagedVersion) -> None:
-    """Every engine loads the exported folder, all at once."""
-    with ThreadPoolExecutor(max_workers=len(engines)) as pool:
-        list(pool.map(lambda engine: engine.client.update_from_disk(staged.folder), engines))
+@dataclass(frozen=True)
+class FromDisk:
+    """Every engine loads the exported folder."""
+
+    name: str = "disk"
+
+    def __call__(self, engines: list[Engine], staged: StagedVersion) -> None:
+        """See Transfer."""
+        with ThreadPoolExecutor(max_workers=len(engines)) as pool:
+            list(pool.map(lambda engine: engine.client.update_from_disk(staged.folder), engines))
 
 
-def from_trainer(trainer: TrainerGroup, backend: str) -> Transfer:
-    """The trainer, which must hold the version, broadcasts it to all engines bucket by bucket."""
+@dataclass(frozen=True)
+class FromTrainer:
+    """The trainer, which must hold the version, broadcasts it bucket by bucket."""
 
-    def transfer(engines: list[Engine], _staged: StagedVersion) -> None:
+    trainer: TrainerGroup
+    backend: str
+    name: str = "process_group"
+
+    def __call__(self, engines: list[Engine], staged: StagedVersion) -> None:
+        """See Transfer."""
         with (
             ThreadPoolExecutor(max_workers=len(engines)) as pool,
-            _update_group(engines, trainer, backend, pool) as group,
+            self._group(engines, pool) as group,
+            _update_session(engines),
         ):
-            for engine in engines:
-                engine.client.begin_update()
-            for number, specs in enumerate(trainer.buckets()):
+            for number, specs in enumerate(self.trainer.buckets()):
                 receiving = [pool.submit(_receive, engine, specs, group) for engine in engines]
-                trainer.broadcast_bucket(number)
+                self.trainer.broadcast_bucket(number)
                 for call in receiving:
                     call.result()
-            for engine in engines:
-                engine.client.end_update()
 
-    return transfer
+    @contextmanager
+    def _group(self, engines: list[Engine], pool: Executor) -> Iterator[str]:
+        """Name of a process group of the trainer at rank 0 and the engines after it.
+
+        The name is new each time: an engine may still be a member of a group whose trainer died.
+        """
+        group = f"weights-{secrets.token_hex(4)}"
+        address, port = self.trainer.meeting_point()
+        size = len(engines) + 1
+        try:
+            joining = [
+                pool.submit(engine.client.init_update_group, address, port, rank, size, group, self.backend)
+                for rank, engine in enumerate(engines, start=1)
+            ]
+            self.trainer.open_update_group(address, port, size, group)
+            for call in joining:
+                call.result()
+            yield group
+        finally:
+            for engine in engines:
+                with contextlib.suppress(EngineError):
+                    engine.client.destroy_update_group(group)
+            self.trainer.close_update_group()
 
 
 @contextmanager
-def _update_group(
-    engines: list[Engine], trainer: TrainerGroup, backend: str, pool: Executor
-) -> Iterator[str]:
-    """Name of a process group of the trainer at rank 0 and the engines after it.
-
-    The name is new each time: an engine may still be a member of a group whose trainer died.
-    """
-    group = f"weights-{secrets.token_hex(4)}"
-    address, port = trainer.meeting_point()
-    size = len(engines) + 1
-    joining = [
-        pool.submit(engine.client.init_update_group, address, port, rank, size, group, backend)
-        for rank, engine in enumerate(engines, start=1)
-    ]
-    trainer.open_update_group(address, port, size, group)
-    for call in joining:
-        call.result()
+def _update_session(engines: list[Engine]) -> Iterator[None]:
+    """Open an update on every engine, and close it however the transfer ends: an open one bars the next."""
     try:
-        yield group
-    finally:
-        trainer.close_update_group()
         for engine in engines:
-            engine.client.destroy_update_group(group)
+            engine.client.begin_update()
+        yield
+    finally:
+        for engine in engines:
+            with contextlib.suppress(EngineError):  # the hashes tell what an engine holds
+                engine.client.end_update()
 
 
 def _receive(engine: Engine, specs: Sequence["TensorSpec"], group: str) -> None:

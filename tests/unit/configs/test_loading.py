@@ -75,7 +75,7 @@ def test_set_takes_yaml_values_for_nested_fields(preset):
         ("problems={kind: jsonl, path: p, held_out_fraction: 1}", ["problems.held_out_fraction"]),
         ("loop.mode=ahead", ['deterministic is true but loop.mode is "ahead"', 'set loop.mode "sync" or']),
         ("rollout.max_new_tokens=192", ["rollout.max_new_tokens 192", "raise engine.context_length"]),
-        ("trainer.data_parallel=3", ["rollout.prompts_per_step 32", "trainer.data_parallel 3: change one"]),
+        ("evaluation.max_new_tokens=192", ["evaluation.max_new_tokens 192", "raise engine.context_length"]),
         ("trainer.adam_betas=[0.9, 1.0]", ["trainer", "adam_betas", "[0, 1)"]),
         ("loop.steps", ["--set", "write it as section.field=value"]),
         ("=3", ["--set", "write it as section.field=value"]),

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from configs.evaluation import EvaluationConfig
 from configs.loading import parse_config
+from infra.home import Home
 from tasks.commits import PublishReport, StepCommit
 from tasks.evaluation.report import EvaluationReport, ProblemResult
 from tasks.run import Run
@@ -24,7 +26,7 @@ def run(tmp_path: Path) -> Run:
         },
         folder=tmp_path,
     )
-    return Run(id="unit-1", config=config, home=tmp_path / "home")
+    return Run(id="unit-1", config=config, home=Home(tmp_path / "home"))
 
 
 @pytest.fixture
@@ -53,7 +55,8 @@ def make_commit() -> Callable[..., StepCommit]:
             checkpoint=f"unit-1/checkpoints/{step:06d}",
             publish=PublishReport(
                 transport="disk",
-                seconds=0.5,
+                transfer_seconds=0.5,
+                seconds=0.6,
                 bytes=1_500_000,
                 gb_per_second=0.003,
                 engine_hashes={"engine-0": f"{step:064x}"},
@@ -86,6 +89,7 @@ def make_report() -> Callable[..., EvaluationReport]:
             pass_at_k=1.0,
             maj_at_k=0.5,
             truncated_fraction=0.0,
+            settings=EvaluationConfig(),
             too_long=0,
             problems=(problem, problem.model_copy(update={"id": "p1"})),
         )

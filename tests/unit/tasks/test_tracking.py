@@ -15,7 +15,6 @@ from mlflow.entities import LoggedModel
 from mlflow.entities import Run as MlflowRun
 from mlflow.entities.model_registry import ModelVersion
 
-from infra.home import Home
 from infra.tracking import TrackingError
 from infra.tracking.mlflow_store import TrackedRun
 from tasks import tracking
@@ -39,7 +38,7 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def client(run: Run, empty_database: Path) -> MlflowClient:
-    home = Home(run.home)
+    home = run.home
     home.mlflow.mkdir(parents=True)
     shutil.copy(empty_database, home.mlflow / "mlflow.db")
     return MlflowClient(home.mlflow_uri)
@@ -295,7 +294,7 @@ def test_a_run_that_failed_before_its_first_commit_is_recorded(run: Run, client:
 
 
 def test_what_mlflow_lost_is_projected_later(run: Run, make_commit: MakeCommit, empty_database: Path) -> None:
-    home = Home(run.home)
+    home = run.home
     run.commits.append(make_commit(0))
     home.mlflow.write_text("no folder")
     with pytest.raises(TrackingError):
@@ -316,7 +315,7 @@ def test_the_actor_answers_in_words_when_mlflow_is_down_and_steps_back(
     run: Run, make_commit: MakeCommit
 ) -> None:
     run.commits.append(make_commit(0))
-    Home(run.home).mlflow.write_text("no folder")
+    run.home.mlflow.write_text("no folder")
     context = multiprocessing.get_context("fork")
     answers: multiprocessing.Queue[tuple[object, int]] = context.Queue()
     niceness = os.nice(0)

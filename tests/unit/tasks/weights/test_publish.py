@@ -14,7 +14,7 @@ from tasks.cluster.engines import Engine
 from tasks.weights.manifest import Manifest
 from tasks.weights.publish import PublishRefused, publish
 from tasks.weights.staging import Probe, StagedVersion
-from tasks.weights.transport import from_disk
+from tasks.weights.transport import FromDisk
 from tests.support.engines import TINY_MODEL, altered_copy, reference_logprobs, tiny_engine
 
 pytestmark = pytest.mark.slow
@@ -55,7 +55,7 @@ def stamps(engines: list[Engine]) -> list[str]:
 
 
 def test_every_engine_holds_and_announces_the_version(engines: list[Engine], staged: StagedVersion) -> None:
-    report = publish(engines, staged, from_disk, CONFIG)
+    report = publish(engines, staged, FromDisk(), CONFIG)
     assert stamps(engines) == ["5", "5"]
     assert report.engine_hashes == {"engine-0": staged.manifest.hash, "engine-1": staged.manifest.hash}
     assert report.probe_abs_diff_max <= 1e-5
@@ -72,7 +72,7 @@ def test_other_weights_than_the_manifest_names_are_refused(
     wrong = tmp_path / "wrong"
     checkpoint(wrong, NORM, lambda norm: norm * 1.5 + 1e-6)
     with pytest.raises(PublishRefused, match=r"version 5 refused: engine-0 holds 1 of .*model\.norm\.weight"):
-        publish(engines, replace(staged, folder=wrong), from_disk, CONFIG)
+        publish(engines, replace(staged, folder=wrong), FromDisk(), CONFIG)
     assert "5" not in stamps(engines)
 
 
@@ -83,7 +83,7 @@ def test_weights_that_are_not_the_trainers_are_refused_by_the_probe(
     manifest = checkpoint(wrong, NORM, lambda norm: norm * 1.6)
     agreed = replace(staged, folder=wrong, manifest=manifest)
     with pytest.raises(PublishRefused, match="differ from the trainer's"):
-        publish(engines, agreed, from_disk, CONFIG)
+        publish(engines, agreed, FromDisk(), CONFIG)
     assert "5" not in stamps(engines)
 
 
@@ -93,20 +93,21 @@ def test_weights_that_are_not_numbers_are_refused(
     broken = tmp_path / "broken"
     manifest = checkpoint(broken, NORM, lambda norm: norm * float("nan"))
     with pytest.raises(PublishRefused, match="version 5 refused"):
-        publish(engines, replace(staged, folder=broken, manifest=manifest), from_disk, CONFIG)
+        publish(engines, replace(staged, folder=broken, manifest=manifest), FromDisk(), CONFIG)
     assert "5" not in stamps(engines)
 
 
 def test_no_engine_is_stamped_when_one_refuses(
     engines: list[Engine], staged: StagedVersion, tmp_path: Path
 ) -> None:
-    def half(targets: list[Engine], version: StagedVersion) -> None:
-        from_disk(targets[:1], version)  # the second keeps what it had
+    class Half(FromDisk):
+        def __call__(self, targets: list[Engine], version: StagedVersion) -> None:
+            super().__call__(targets[:1], version)  # the second keeps what it had
 
-    publish(engines, replace(staged, version=4), from_disk, CONFIG)
+    publish(engines, replace(staged, version=4), FromDisk(), CONFIG)
     other = tmp_path / "other"
     manifest = checkpoint(other, NORM, lambda norm: norm * 0.7)
     new = StagedVersion(6, other, manifest, trainers_probe(other))
     with pytest.raises(PublishRefused, match="engine-1 holds 1 of"):
-        publish(engines, new, half, CONFIG)
+        publish(engines, new, Half(), CONFIG)
     assert "6" not in stamps(engines)

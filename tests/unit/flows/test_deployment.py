@@ -8,7 +8,7 @@ import pytest
 from configs.errors import UserError
 from configs.loading import load_config
 from configs.run import RunConfig
-from flows.serving import deploy
+from flows.deployment import deploy
 from infra.home import Home
 from infra.process import free_port, wait_until
 from infra.services import WORK_POOL, Services
