@@ -35,9 +35,12 @@ class EngineActor:
         self._process: subprocess.Popen[bytes] | None = None
         self._client: EngineClient | None = None
 
-    def start(self) -> str:
-        """Start the server unless it is alive, and return its URL once it is healthy; EngineStartError."""
-        if self.alive() and self._generates():
+    def start(self, probe: bool = False) -> str:
+        """Start the server unless it is alive, and return its URL once it is healthy; EngineStartError.
+
+        `probe` also starts one anew whose model makes no step, though its port still answers.
+        """
+        if self.alive() and (not probe or self._generates()):
             return self.url()
         self.stop()
         deadline = time.monotonic() + self._config.start_timeout_s
@@ -56,7 +59,7 @@ class EngineActor:
         return self._client.healthy()
 
     def _generates(self) -> bool:
-        """Whether the model makes a step; a hung engine may still answer /health."""
+        """Whether the model makes a step."""
         try:
             if self._client is not None:
                 self._client.probe()

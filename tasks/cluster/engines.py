@@ -29,22 +29,24 @@ class EngineFleet:
     def __init__(self, run: Run) -> None:
         self._run = run
 
-    def start(self, model_path: Path) -> list[Engine]:
+    def start(self, model_path: Path, probe: bool = False) -> list[Engine]:
         """Every engine up and healthy; those that already are stay as they are.
 
         An engine that has to be started loads `model_path` and takes no traffic until a version was
         published to it, since it carries no weight version yet. Calls have the deadline of a publish.
+        `probe` also starts those anew that hang with open ports.
         """
         actors = [self._actor(index, model_path) for index in range(self._run.config.engine.count)]
         urls = ray.get(
-            [actor.start.remote() for actor in actors], timeout=self._run.config.engine.start_timeout_s + 60
+            [actor.start.remote(probe) for actor in actors],
+            timeout=self._run.config.engine.start_timeout_s + 60,
         )
         deadline_s = self._run.config.publish.timeout_s
         return [Engine(name, _client(url, deadline_s)) for name, url in zip(self._names(), urls, strict=True)]
 
     def serving(self, version: int) -> list[Engine]:
-        """The engines that can generate and were stamped with `version`."""
-        return [engine for engine in self._reachable() if _serves(engine, version)]
+        """The engines that answer and were stamped with `version`."""
+        return [engine for engine in self._reachable() if _version_of(engine) == str(version)]
 
     def stop(self) -> None:
         """Stop the servers and their actors; fine when there are none."""
@@ -95,9 +97,8 @@ def _client(url: str, timeout_s: float) -> EngineClient:
     return EngineClient(url, timeout_s=timeout_s)
 
 
-def _serves(engine: Engine, version: int) -> bool:
+def _version_of(engine: Engine) -> str | None:
     try:
-        engine.client.probe()
-        return engine.client.model_info().weight_version == str(version)
+        return engine.client.model_info().weight_version
     except EngineError:
-        return False
+        return None

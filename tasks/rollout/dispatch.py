@@ -1,12 +1,21 @@
 """Spreading generate requests over engines, and redoing elsewhere what an engine left unanswered."""
 
+import contextlib
 import hashlib
 import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from infra.engines.client import EngineClient, EngineTimeout, EngineUnreachable, Generation, SamplingParams
+from infra.engines.client import (
+    UNSTAMPED,
+    EngineClient,
+    EngineError,
+    EngineTimeout,
+    EngineUnreachable,
+    Generation,
+    SamplingParams,
+)
 
 log = logging.getLogger(__name__)
 
@@ -80,5 +89,7 @@ def _answer(client: EngineClient, share: dict[int, Call]) -> _Outcome:
             )
         except (EngineUnreachable, EngineTimeout) as failure:
             outcome.failure = failure
+            with contextlib.suppress(EngineError):  # one that hangs gets no traffic until it is published to
+                client.stamp(UNSTAMPED)
             break
     return outcome

@@ -9,15 +9,13 @@ import numpy as np
 
 from configs.errors import RunFailure
 from configs.weights import PublishConfig
-from infra.engines.client import EngineFailed, EngineRefused
+from infra.engines.client import UNSTAMPED, EngineFailed, EngineRefused
 from tasks.cluster.engines import Engine
 from tasks.commits import PublishReport
 from tasks.weights.staging import Probe, StagedVersion
 from tasks.weights.transport import Transfer
 
 T = TypeVar("T")
-UNVERIFIED = -1
-"""Stamp of an engine whose weights are being changed: it gets no traffic."""
 
 
 class PublishRefused(RunFailure):
@@ -37,7 +35,7 @@ def publish(
 def _publish(
     engines: list[Engine], staged: StagedVersion, transfer: Transfer, tolerance: float
 ) -> PublishReport:
-    on_all(engines, lambda engine: engine.client.stamp(UNVERIFIED))
+    on_all(engines, lambda engine: engine.client.stamp(UNSTAMPED))
     started = time.monotonic()
     on_all(engines, lambda engine: engine.client.pause())
     try:

@@ -2,7 +2,7 @@
 
 import contextlib
 
-from infra.engines.client import EngineClient
+from infra.engines.client import EngineClient, EngineTimeout
 from infra.store.base import KeyMissingError
 from tasks.cluster.engines import EngineFleet
 from tasks.commits import PublishReport
@@ -16,9 +16,13 @@ from tasks.weights.transport import FromDisk, FromTrainer, Transfer
 def publish_version(run: Run, version: int, parent: int | None) -> PublishReport:
     """Bring the trainer's version to every engine; when one refuses, the engines go back to the parent."""
     staged = read_staged(run, version)
-    engines = EngineFleet(run).start(staged.folder)
+    fleet = EngineFleet(run)
+    engines = fleet.start(staged.folder)
     try:
         return publish(engines, staged, _transfer(run), run.config.publish)
+    except EngineTimeout:
+        fleet.start(staged.folder, probe=True)  # the next try finds the engine that hung started anew
+        raise
     except PublishRefused:
         if parent is not None:
             with contextlib.suppress(PublishRefused, KeyMissingError):
@@ -36,7 +40,7 @@ def serving_clients(run: Run, version: int) -> list[EngineClient]:
     serving = {engine.name for engine in fleet.serving(version)}
     if len(serving) < run.config.engine.count:
         staged = read_staged(run, version)
-        behind = [engine for engine in fleet.start(staged.folder) if engine.name not in serving]
+        behind = [engine for engine in fleet.start(staged.folder, probe=True) if engine.name not in serving]
         publish(behind, staged, FromDisk(), run.config.publish)
     return [engine.client for engine in fleet.serving(version)]
 
