@@ -79,6 +79,12 @@ class _Outcome:
     failure: EngineUnreachable | EngineTimeout | None = None
 
 
+def _take_out(client: EngineClient) -> None:
+    """Unstamp an engine that hangs: it gets no traffic until a version is published to it again."""
+    with contextlib.suppress(EngineError):
+        client.stamp(UNSTAMPED)
+
+
 def _answer(client: EngineClient, share: dict[int, Call]) -> _Outcome:
     """Make the calls one after another, up to the first that the engine does not answer."""
     outcome = _Outcome()
@@ -89,7 +95,7 @@ def _answer(client: EngineClient, share: dict[int, Call]) -> _Outcome:
             )
         except (EngineUnreachable, EngineTimeout) as failure:
             outcome.failure = failure
-            with contextlib.suppress(EngineError):  # one that hangs gets no traffic until it is published to
-                client.stamp(UNSTAMPED)
+            if isinstance(failure, EngineTimeout):
+                _take_out(client)
             break
     return outcome

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from infra.engines.client import (
+    UNSTAMPED,
     EngineRefused,
     EngineTimeout,
     EngineUnreachable,
@@ -24,6 +25,7 @@ class ScriptedEngine:
     def __init__(self, fails_at=None, error=EngineUnreachable):
         self.fails_at, self.error = fails_at, error
         self.calls = []
+        self.stamps = []
         self.running = threading.Lock()
 
     def generate(self, prompts, params):
@@ -33,6 +35,9 @@ class ScriptedEngine:
                 raise self.error("scripted")
             assert [p.sampling_seed for p in params] == [prompt[0] for prompt in prompts]
             return [Generation(tuple(prompt), (0.0,), (Span(1, 0, 1),), "stop") for prompt in prompts]
+
+    def stamp(self, version):
+        self.stamps.append(version)
 
 
 def outputs(generations):
@@ -66,6 +71,7 @@ def test_what_an_engine_leaves_unanswered_is_redone_with_the_same_composition(er
         assert outputs(dispatch([failing, surviving], REQUESTS, per_call=3)) == list(range(10))
     assert len(failing.calls) == fails_at + 1, "the fault did not strike"
     assert "redone" in caplog.text
+    assert failing.stamps == ([UNSTAMPED] if error is EngineTimeout else [])
     composed = [[(n,) for n in range(start, min(start + 3, 10))] for start in range(0, 10, 3)]
     answered = failing.calls[:fails_at] + surviving.calls
     assert sorted(answered) == composed
