@@ -16,7 +16,7 @@ from configs.loading import describe, override
 from configs.run import RunConfig, StoreConfig
 from infra.home import Home
 from infra.store import open_store
-from infra.store.base import KeyExistsError, KeyMissingError, Store, StoreError
+from infra.store.base import KeyExistsError, KeyMissingError, Store
 from infra.store.local import LocalStore
 from tasks.run import Run
 
@@ -49,12 +49,14 @@ def create_run(config: RunConfig, home: Home, run_id: str | None = None) -> Run:
 
 
 def load_run(run_id: str, home: Home) -> Run:
-    """A run that was created before; RunError when there is none of that id, or its store has lost it."""
-    try:
-        store = StoreConfig.model_validate_json(LocalStore(home.registry).read(f"{run_id}.json"))
-    except (KeyMissingError, StoreError):
+    """A run that was created before; RunError when there is none of that id, or it cannot be read."""
+    if run_id not in _ids(home):
         known = ", ".join(_ids(home)) or "none"
-        raise RunError(f"no run {run_id} under {home.root}: known runs are {known}") from None
+        raise RunError(f"no run {run_id} under {home.root}: known runs are {known}")
+    try:
+        store = StoreConfig.model_validate_json((home.registry / f"{run_id}.json").read_bytes())
+    except (OSError, ValidationError):
+        raise RunError(f"run {run_id}: registry/{run_id}.json is broken: remove it") from None
     return Run(id=run_id, config=_stored_config(open_store(store, home), run_id), home=home)
 
 
@@ -80,7 +82,7 @@ def all_runs(home: Home) -> list[Run]:
     for run_id in _ids(home):
         try:
             runs.append(load_run(run_id, home))
-        except RunError as error:
+        except UserError as error:
             log.warning("%s", error)
     return runs
 
@@ -119,6 +121,8 @@ def _stored_config(store: Store, run_id: str) -> RunConfig:
         raise RunError(
             f"run {run_id} is gone from its store: remove registry/{run_id}.json to forget it"
         ) from None
+    except OSError as error:
+        raise RunError(f"run {run_id}: run.json cannot be read ({error.strerror})") from None
     except ValidationError as error:
         raise RunError(f"run {run_id} has a configuration of another release: {describe(error)}") from None
 

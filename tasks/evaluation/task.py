@@ -24,10 +24,15 @@ def evaluate_version(run: Run, version: int, dataset: Path | None = None) -> Eva
         return found
     clients = serving_clients(run, version)
     tokenizer = prepared_tokenizer(run.config.model, run.home)
-    name = dataset.stem if dataset else _HELD_OUT
+    name = _name(dataset) if dataset else _HELD_OUT
     report = evaluate(clients, _problems(run, dataset), tokenizer, run.config, name, version)
     save_report(run, report)
     return report
+
+
+def _name(dataset: Path) -> str:
+    """What a file's figures go by: not by the name of the run's own problems."""
+    return dataset.name if dataset.stem == _HELD_OUT else dataset.stem
 
 
 def _problems(run: Run, dataset: Path | None) -> list[Problem]:

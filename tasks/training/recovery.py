@@ -26,7 +26,11 @@ def ready_trainer(run: Run) -> TrainerGroup:
     except TrainerLost:
         pass
     trainer = TrainerGroup.start(run)
-    _restore(run, trainer)
+    try:
+        _restore(run, trainer)
+    except BaseException:
+        trainer.stop()  # the next call would take it for ready
+        raise
     return trainer
 
 

@@ -65,10 +65,11 @@ def probe_sequences(run: Run) -> list[list[int]]:
 
 
 def prune_checkpoints(run: Run) -> None:
-    """Remove trainer checkpoints beyond trainer.keep_checkpoints, oldest first."""
-    kept = run.config.trainer.keep_checkpoints
-    steps = sorted({int(key.split("/")[2]) for key in run.store.list(f"{run.id}/checkpoints")})
-    for step in steps[:-kept]:
+    """Remove the trainer checkpoints of finished steps, but for the newest ones that commits name."""
+    finished = set(run.commits.steps())
+    folders = {int(key.split("/")[2]) for key in run.store.list(f"{run.id}/checkpoints")} & finished
+    named = [step for step in sorted(folders) if run.commits.read(step).checkpoint is not None]
+    for step in folders.difference(named[-run.config.trainer.keep_checkpoints :]):
         run.store.remove(run.checkpoint_key(step))
 
 

@@ -66,7 +66,8 @@ def probe_difference(engine: Engine, probe: Probe) -> float:
 def on_all(engines: list[Engine], action: Callable[[Engine], T]) -> list[T]:
     """Run an action on every engine at once; the first failure is raised after all have ended."""
     with ThreadPoolExecutor(max_workers=len(engines)) as pool:
-        return list(pool.map(action, engines))
+        calls = [pool.submit(action, engine) for engine in engines]
+    return [call.result() for call in calls]
 
 
 def _verified_hash(engine: Engine, staged: StagedVersion) -> str:

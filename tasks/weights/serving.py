@@ -2,7 +2,7 @@
 
 import contextlib
 
-from infra.engines.client import EngineClient, EngineTimeout
+from infra.engines.client import EngineClient, EngineError, EngineTimeout
 from infra.store.base import KeyMissingError
 from tasks.cluster.engines import EngineFleet
 from tasks.commits import PublishReport
@@ -25,7 +25,7 @@ def publish_version(run: Run, version: int, parent: int | None) -> PublishReport
         raise
     except PublishRefused:
         if parent is not None:
-            with contextlib.suppress(PublishRefused, KeyMissingError):
+            with contextlib.suppress(PublishRefused, EngineError, KeyMissingError):
                 publish(engines, read_staged(run, parent), FromDisk(), run.config.publish)
         raise
 
