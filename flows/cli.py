@@ -64,12 +64,13 @@ def run(
 def resume(run_id: RunId, overrides: Overrides = None, as_json: Json = False) -> None:
     """Continue a run from its last commit, with other settings for the steps to come if wanted."""
     from tasks.preflight import preflight
-    from tasks.runs import load_run, revise_run
+    from tasks.runs import exclusive, load_run, revise_run
 
     home = Home.find()
     wanted = load_run(run_id, home)
     if overrides:
-        wanted = revise_run(wanted, overrides)
+        with exclusive(wanted):
+            wanted = revise_run(wanted, overrides)
     preflight(wanted.config, home)
     _train(wanted, as_json)
 

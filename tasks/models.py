@@ -44,7 +44,7 @@ def _checked(folder: Path) -> Path:
     wanted = {
         "config.json": "config.json",
         "weights (*.safetensors)": "*.safetensors",
-        "a tokenizer (tokenizer.json)": "tokenizer.json",
+        "tokenizer (tokenizer.json)": "tokenizer.json",
     }
     if not folder.is_dir():
         raise ModelError(f"model.path {folder} is not a folder: give that of a Hugging Face checkpoint")

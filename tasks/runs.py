@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from configs.errors import UserError
 from configs.loading import describe, override
 from configs.run import RunConfig, StoreConfig
+from configs.training import TrainerConfig
 from infra.home import Home
 from infra.store import open_store
 from infra.store.base import KeyExistsError, KeyMissingError, Store
@@ -63,17 +64,32 @@ def load_run(run_id: str, home: Home) -> Run:
 def revise_run(run: Run, overrides: list[str]) -> Run:
     """The run with `a.b=c` overrides for the steps to come, also in its store.
 
-    RunError for a section that says what the run is, such as model or problems: that is another run.
+    RunError for what says which run it is, such as model or problems, and for what its checkpoints are made
+    for; also for another trainer when steps after the last checkpoint would be replayed with it.
     """
-    fixed = sorted({text.partition("=")[0].partition(".")[0] for text in overrides} - _REVISABLE)
-    if fixed:
-        raise RunError(
-            f"--set {fixed[0]}: a run keeps its {fixed[0]}; it can change {', '.join(sorted(_REVISABLE))}, "
-            "or start a new run"
-        )
     revised = run.model_copy(update={"config": override(run.config, overrides)})
+    for section in RunConfig.model_fields:
+        if section not in _REVISABLE and getattr(revised.config, section) != getattr(run.config, section):
+            raise RunError(
+                f"--set {section}: a run keeps its {section}; it can change {', '.join(sorted(_REVISABLE))}, "
+                "or start a new run"
+            )
+    if revised.config.trainer != run.config.trainer:
+        _check_trainer(run, revised.config.trainer)
     run.store.replace(f"{run.id}/run.json", revised.config.model_dump_json(indent=1).encode())
     return revised
+
+
+def _check_trainer(run: Run, trainer: TrainerConfig) -> None:
+    for name in ("tensor_parallel", "data_parallel", "dtype"):
+        if getattr(trainer, name) != getattr(run.config.trainer, name):
+            raise RunError(f"--set trainer.{name}: the run's checkpoints are made for the one it has")
+    newest = run.commits.newest()
+    if newest is not None and newest.step > 0 and newest.checkpoint is None:
+        raise RunError(
+            f"--set trainer: step {newest.step} has no checkpoint and would be replayed with the new settings: "
+            f"go on to a multiple of trainer.checkpoint_every {run.config.trainer.checkpoint_every} first"
+        )
 
 
 def all_runs(home: Home) -> list[Run]:

@@ -5,6 +5,9 @@ import re
 from tasks.evaluation.report import EvaluationReport
 from tasks.run import Run
 
+HELD_OUT = "held-out"
+"""Name of the dataset of a run's own held-out problems."""
+
 
 def save_report(run: Run, report: EvaluationReport) -> str:
     """Keep a report, in place of an earlier one of the same version and dataset; its key."""

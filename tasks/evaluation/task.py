@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tasks.evaluation.evaluate import evaluate
-from tasks.evaluation.records import find_report, save_report
+from tasks.evaluation.records import HELD_OUT, find_report, save_report
 from tasks.evaluation.report import EvaluationReport
 from tasks.models import prepared_tokenizer
 from tasks.problems import build_source
@@ -13,18 +13,16 @@ from tasks.run import Run
 from tasks.samples import Problem
 from tasks.weights.serving import serving_clients
 
-_HELD_OUT = "held-out"
-
 
 @retryable(name="evaluate", task_run_name="{run.id}: evaluate version {version}")
 def evaluate_version(run: Run, version: int, dataset: Path | None = None) -> EvaluationReport:
     """Evaluate a version on a JSONL file, or on the run's held-out problems unless that was done already."""
-    found = find_report(run, version, _HELD_OUT) if dataset is None else None
+    found = find_report(run, version, HELD_OUT) if dataset is None else None
     if found and found.settings == run.config.evaluation:
         return found
     clients = serving_clients(run, version)
     tokenizer = prepared_tokenizer(run.config.model, run.home)
-    name = _name(dataset) if dataset else _HELD_OUT
+    name = _name(dataset) if dataset else HELD_OUT
     report = evaluate(clients, _problems(run, dataset), tokenizer, run.config, name, version)
     save_report(run, report)
     return report
@@ -32,7 +30,7 @@ def evaluate_version(run: Run, version: int, dataset: Path | None = None) -> Eva
 
 def _name(dataset: Path) -> str:
     """What a file's figures go by: not by the name of the run's own problems."""
-    return dataset.name if dataset.stem == _HELD_OUT else dataset.stem
+    return dataset.name if dataset.stem == HELD_OUT else dataset.stem
 
 
 def _problems(run: Run, dataset: Path | None) -> list[Problem]:

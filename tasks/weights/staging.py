@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from infra.store.base import KeyExistsError
-from tasks.evaluation.records import read_reports
+from tasks.evaluation.records import HELD_OUT, read_reports
 from tasks.run import Run
 from tasks.training.group import TrainerGroup
 from tasks.weights.ledger import stage_version
@@ -70,7 +70,8 @@ def prune_weights(run: Run, current: int) -> None:
     keep = run.config.publish.keep_versions
     if keep is None:
         return
-    best = max(read_reports(run), key=lambda report: report.avg_at_k, default=None)
+    own = [report for report in read_reports(run) if report.dataset == HELD_OUT]
+    best = max(own, key=lambda report: report.avg_at_k, default=None)
     precious = {0, current, best.version if best else 0}
     for version in exported_versions(run)[:-keep]:
         if version not in precious:

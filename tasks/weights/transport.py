@@ -37,7 +37,9 @@ class FromDisk:
     def __call__(self, engines: list[Engine], staged: StagedVersion) -> None:
         """See Transfer."""
         with ThreadPoolExecutor(max_workers=len(engines)) as pool:
-            list(pool.map(lambda engine: engine.client.update_from_disk(staged.folder), engines))
+            calls = [pool.submit(engine.client.update_from_disk, staged.folder) for engine in engines]
+        for call in calls:
+            call.result()
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,21 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from configs.evaluation import EvaluationConfig
 from configs.loading import parse_config
+from configs.run import RunConfig
 from infra.home import Home
 from tasks.commits import PublishReport, StepCommit
 from tasks.evaluation.report import EvaluationReport, ProblemResult
 from tasks.run import Run
 from tasks.samples import BatchRef
+from tasks.training.group import TrainerGroup
+from tests.support.engines import TINY_MODEL
+from tests.support.fakes import FakeTrainers
 
 
 @pytest.fixture
@@ -27,6 +32,35 @@ def run(tmp_path: Path) -> Run:
         folder=tmp_path,
     )
     return Run(id="unit-1", config=config, home=Home(tmp_path / "home"))
+
+
+@pytest.fixture
+def modelled_run(run: Run, tmp_path: Path) -> Run:
+    """The same run with the tiny model in its place."""
+    (tmp_path / "model").symlink_to(TINY_MODEL)
+    return run
+
+
+@pytest.fixture
+def revised() -> Callable[..., Run]:
+    """Builds a run with fields of its config's sections replaced: `revised(run, publish={...})`."""
+
+    def revise(run: Run, **sections: dict[str, Any]) -> Run:
+        document = run.config.model_dump(mode="json")
+        for section, fields in sections.items():
+            document[section].update(fields)
+        return Run(id=run.id, config=RunConfig.model_validate(document), home=run.home)
+
+    return revise
+
+
+@pytest.fixture
+def trainers(monkeypatch: pytest.MonkeyPatch) -> FakeTrainers:
+    """Trainers of one number, in place of the Ray actors."""
+    fakes = FakeTrainers()
+    monkeypatch.setattr(TrainerGroup, "start", fakes.start)
+    monkeypatch.setattr(TrainerGroup, "connect", fakes.connect)
+    return fakes
 
 
 @pytest.fixture

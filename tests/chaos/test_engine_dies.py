@@ -1,0 +1,36 @@
+"""SIGKILL of the engine in the middle of a run: it is replaced, and the weights are the same in the end."""
+
+import psutil
+import pytest
+
+from tests.chaos.conftest import SETTINGS
+from tests.support.chaos import engines_below, wait_for_commits
+from tests.support.command import Overnight, run_arguments
+
+STEPS = 6
+
+
+@pytest.mark.slow
+@pytest.mark.services
+@pytest.mark.chaos
+@pytest.mark.timeout(600)
+def test_a_killed_engine_is_replaced_and_the_run_ends_with_the_same_weights(undisturbed: Overnight) -> None:
+    arguments = run_arguments("tiny-cpu.yaml", "struck", f"loop.steps={STEPS}", *SETTINGS)
+    process = undisturbed.start("run", *arguments)
+    try:
+        wait_for_commits(undisturbed, process, "struck", 3)
+        (engine,) = engines_below(process)
+        engine.kill()
+        wait_for_commits(undisturbed, process, "struck", 5)
+        (replacement,) = engines_below(process)
+        assert replacement.pid != engine.pid
+        assert not psutil.pid_exists(engine.pid)
+        _, err = process.communicate(timeout=300)
+        assert process.returncode == 0, err
+    finally:
+        process.kill()
+
+    ledger = undisturbed.json("ledger", "struck")
+    reference = undisturbed.json("ledger", "undisturbed")
+    assert [record["version"] for record in ledger] == list(range(STEPS + 1))
+    assert [record["hash"] for record in ledger] == [record["hash"] for record in reference[: STEPS + 1]]

@@ -1,0 +1,39 @@
+"""Watching a run that goes on in another process, and striking at what is below it."""
+
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+
+from tests.support.command import Overnight
+
+
+def committed_steps(home: Path, run_id: str) -> int:
+    """How many commits a run has, that of step 0 included."""
+    return len(list((home / "runs" / run_id / "steps").glob("*/commit.json")))
+
+
+def wait_for_commits(overnight: Overnight, process: subprocess.Popen[str], run_id: str, commits: int) -> None:
+    """Wait until the run that the process works on has so many commits."""
+    deadline = time.monotonic() + 200
+    while committed_steps(overnight.home, run_id) < commits:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "the run makes no commits"
+        time.sleep(0.05)
+
+
+def engines_below(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """The embedded engine servers that the process has running."""
+    return [
+        child
+        for child in psutil.Process(process.pid).children(recursive=True)
+        if "infra.engines.embedded" in _command_line(child)
+    ]
+
+
+def _command_line(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return []
