@@ -87,7 +87,7 @@ def _check_trainer(run: Run, trainer: TrainerConfig) -> None:
     newest = run.commits.newest()
     if newest is not None and newest.step > 0 and newest.checkpoint is None:
         raise RunError(
-            f"--set trainer: step {newest.step} has no checkpoint and would be replayed with the new settings: "
+            f"--set trainer: step {newest.step} has no checkpoint and would be replayed with the new ones: "
             f"go on to a multiple of trainer.checkpoint_every {run.config.trainer.checkpoint_every} first"
         )
 
