@@ -1,5 +1,6 @@
 """Storing a step's batch once, and reading back the very one that was meant."""
 
+from configs.errors import RunFailure
 from infra.store.base import KeyExistsError, Store
 from tasks.samples import BatchRef, RolloutBatch, batch_hash
 
@@ -14,11 +15,19 @@ def store_batch(store: Store, key: str, batch: RolloutBatch) -> BatchRef:
     return BatchRef(batch.step, key, batch_hash(data))
 
 
+class BatchUnreadable(RunFailure):
+    """A stored batch is not what was stored."""
+
+
 def read_batch(store: Store, ref: BatchRef) -> RolloutBatch:
-    """The batch that a reference names; ValueError when the stored bytes are not the ones it was made for."""
+    """The batch that a reference names; BatchUnreadable when the store holds another."""
     data = store.read(ref.key)
-    if batch_hash(data) != ref.sha256:
-        raise ValueError(
-            f"{ref.key} was changed after it was stored: remove the folder of step {ref.step} and resume"
-        )
-    return RolloutBatch.from_parquet(data)
+    try:
+        if batch_hash(data) == ref.sha256:
+            return RolloutBatch.from_parquet(data)
+    except ValueError:
+        pass
+    raise BatchUnreadable(
+        f"{ref.key} was changed after it was stored: if step {ref.step} has no commit.json, "
+        "remove its folder and resume to generate it again"
+    )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from infra.process import free_port
-from tasks.batches import read_batch
+from tasks.batches import BatchUnreadable, read_batch
 from tasks.run import Run
 from tasks.samples import BatchRef
 from tasks.training.errors import TrainerError
@@ -37,7 +37,7 @@ class TrainerActor:
         """Read a batch, check that it is the one meant, and apply it."""
         try:
             rollouts = read_batch(self._run.store, batch)
-        except ValueError as error:
+        except BatchUnreadable as error:
             raise TrainerError(str(error)) from None
         return self.call("train", step, rollouts, version)
 
