@@ -10,7 +10,7 @@ class Section(BaseModel):
     """A frozen group of settings. Unknown keys are errors; field docstrings become descriptions."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True
+        extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True, allow_inf_nan=False
     )
 
 

@@ -65,6 +65,10 @@ class RunConfig(Section):
                 f"rollout.max_new_tokens {self.rollout.max_new_tokens} leaves no room for a prompt in "
                 f"engine.context_length {self.engine.context_length}: raise engine.context_length"
             )
+        if self.engine.port is not None and self.engine.port + self.engine.count - 1 > 65535:
+            raise ValueError(
+                f"engine.port {self.engine.port} leaves no room for {self.engine.count} engines: lower it"
+            )
         longest = self.evaluation.max_new_tokens
         if longest is not None and longest >= self.engine.context_length:
             raise ValueError(

@@ -92,7 +92,7 @@ def evaluate(
     from tasks.runs import load_run
 
     run_id, _, version = target.partition("@")
-    if version and not version.isdigit():
+    if version and not version.isdecimal():
         raise UserError(f"{target}: write the version as a number, such as {run_id}@12")
     run = load_run(run_id, Home.find())
     report = session.evaluate(
@@ -108,7 +108,12 @@ def runs(as_json: Json = False) -> None:
     from tasks.report import report_of
     from tasks.runs import all_runs
 
-    reports = [report_of(run) for run in all_runs(Home.find())]
+    reports = []
+    for run in all_runs(Home.find()):
+        try:
+            reports.append(report_of(run))
+        except UserError as error:
+            print(f"{run.id}: {error}", file=sys.stderr)
     rows = [
         {
             "run": r.run_id,

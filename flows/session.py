@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 from rich.console import Console
 
 from configs.errors import UserError
@@ -16,6 +17,9 @@ from tasks.run import Run
 from tasks.runs import exclusive
 from tasks.weights.staging import exported_versions
 
+_PREFECT_OUTAGES = 3
+"""Times that a sitting starts a Prefect server anew that died under it."""
+
 
 def train(run: Run, console: Console) -> RunReport:
     """Work on a run until it has its steps, showing its progress; its report.
@@ -27,6 +31,12 @@ def train(run: Run, console: Console) -> RunReport:
         from flows.nightly import nightly_rl
 
         with RunDisplay(run, console):
+            for _ in range(_PREFECT_OUTAGES):
+                try:
+                    return nightly_rl(run.config, run.id)
+                except httpx.TransportError as error:
+                    console.print(f"Prefect is gone ({error}): starting it again")
+                    Services(run.home).ensure_prefect()
             return nightly_rl(run.config, run.id)
 
 

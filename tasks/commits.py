@@ -4,6 +4,7 @@ from pydantic import BaseModel, ConfigDict
 
 from infra.store.base import KeyExistsError, Store
 from tasks.samples import BatchRef
+from tasks.stored import read_record
 
 
 class PublishReport(BaseModel):
@@ -73,7 +74,7 @@ class CommitLog:
 
     def read(self, step: int) -> StepCommit:
         """The commit of a step; KeyMissingError when it is not finished."""
-        return StepCommit.model_validate_json(self._store.read(self._key(step)))
+        return read_record(self._store, self._key(step), StepCommit)
 
     def steps(self) -> list[int]:
         """Numbers of the finished steps, ascending."""

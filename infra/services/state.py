@@ -42,7 +42,7 @@ class ServiceState:
         """Records by service; ServiceError when the file is damaged."""
         try:
             return _RECORDS.validate_json(self._path.read_bytes())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return {}
         except ValueError:
             raise ServiceError(
@@ -60,7 +60,12 @@ class ServiceState:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other commands from starting or stopping services; ServiceError after a minute of waiting."""
-        self._lock.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._lock.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ServiceError(
+                f"{self._lock.parent} cannot be made ({error.strerror}): set OVERNIGHT_HOME elsewhere"
+            ) from None
         with self._lock.open("w") as lock:
             try:
                 wait_until(lambda: _acquired(lock.fileno()), _LOCK_TIMEOUT_S, "services.lock")

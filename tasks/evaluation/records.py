@@ -4,6 +4,7 @@ import re
 
 from tasks.evaluation.report import EvaluationReport
 from tasks.run import Run
+from tasks.stored import read_record
 
 HELD_OUT = "held-out"
 """Name of the dataset of a run's own held-out problems."""
@@ -19,7 +20,7 @@ def save_report(run: Run, report: EvaluationReport) -> str:
 def find_report(run: Run, version: int, dataset: str) -> EvaluationReport | None:
     """The report of a version on a dataset; None when there is none yet."""
     key = _key(run, version, dataset)
-    return EvaluationReport.model_validate_json(run.store.read(key)) if run.store.exists(key) else None
+    return read_record(run.store, key, EvaluationReport) if run.store.exists(key) else None
 
 
 def report_keys(run: Run) -> list[str]:
@@ -29,7 +30,7 @@ def report_keys(run: Run) -> list[str]:
 
 def read_reports(run: Run) -> list[EvaluationReport]:
     """All reports, by version and then dataset; empty when nothing was evaluated."""
-    return [EvaluationReport.model_validate_json(run.store.read(key)) for key in report_keys(run)]
+    return [read_record(run.store, key, EvaluationReport) for key in report_keys(run)]
 
 
 def _key(run: Run, version: int, dataset: str) -> str:

@@ -9,6 +9,7 @@ from infra.store.base import KeyExistsError
 from tasks.commits import StepCommit
 from tasks.evaluation.records import read_reports
 from tasks.run import Run
+from tasks.stored import read_record
 from tasks.weights.manifest import Manifest
 
 State = Literal["staged", "published", "retired"]
@@ -96,7 +97,7 @@ def stage_version(run: Run, manifest: Manifest, parent: int | None, step: int) -
 
 def read_manifest(run: Run, version: int) -> StagedManifest:
     """What was staged under a version number; KeyMissingError when nothing was."""
-    return StagedManifest.model_validate_json(run.store.read(_manifest_key(run, version)))
+    return read_record(run.store, _manifest_key(run, version), StagedManifest)
 
 
 def read_ledger(run: Run) -> list[VersionRecord]:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from infra.store.base import KeyExistsError
 from tasks.evaluation.records import HELD_OUT, read_reports
 from tasks.run import Run
+from tasks.stored import read_record
 from tasks.training.group import TrainerGroup
 from tasks.weights.ledger import stage_version
 from tasks.weights.manifest import Manifest
@@ -42,10 +43,8 @@ def stage(
     manifest = trainer.export(incoming, model_path)
     version = stage_version(run, manifest, parent, step)
     folder = run.store.folder(run.weights_key(version))
-    if folder.exists():
-        shutil.rmtree(incoming)
-    else:
-        incoming.rename(folder)
+    shutil.rmtree(folder, ignore_errors=True)  # an earlier try's, whole or not
+    incoming.rename(folder)
     scored = Probe(sequences=probe, logprobs=trainer.score(probe))
     with contextlib.suppress(KeyExistsError):  # an earlier try of this step got as far as here
         run.store.create(_probe_key(run, version), scored.model_dump_json().encode())
@@ -57,8 +56,8 @@ def read_staged(run: Run, version: int) -> StagedVersion:
     return StagedVersion(
         version,
         run.store.folder(run.weights_key(version)),
-        Manifest.model_validate_json(run.store.read(f"{run.weights_key(version)}/manifest.json")),
-        Probe.model_validate_json(run.store.read(_probe_key(run, version))),
+        read_record(run.store, f"{run.weights_key(version)}/manifest.json", Manifest),
+        read_record(run.store, _probe_key(run, version), Probe),
     )
 
 
