@@ -94,8 +94,7 @@ def test_weights_changed_in_a_pause_give_two_spans(
 def test_without_a_pause_an_update_waits_for_the_running_request(engine: ServedFolder, changed: Path) -> None:
     with engine.running(LONG) as request:
         engine.client.update_from_disk(changed)
-        assert request.done()
-        (output,) = request.result()
+        (output,) = request.result(timeout=30)
     expected = response_logprobs(engine.folder, RUNNING_PROMPT, output, RUNNING_TEMPERATURE)
     torch.testing.assert_close(torch.tensor(output.logprobs), expected, atol=1e-4, rtol=0)
 
