@@ -1,18 +1,33 @@
 """What a run of the tiny model leaves behind: commits, ledger, MLflow, Prefect."""
 
+from typing import Any
+
 import httpx
 import pytest
 from mlflow import MlflowClient
 
 from infra.home import Home
-from tests.e2e.conftest import STEPS
+from tests.support.command import REFERENCE_STEPS as STEPS
 from tests.support.command import Overnight
 
 pytestmark = [pytest.mark.slow, pytest.mark.services, pytest.mark.timeout(600)]
 
 
-def test_every_version_is_in_the_ledger_once_with_the_hashes_of_the_engines(finished: Overnight) -> None:
-    records = finished.json("ledger", "reference")
+@pytest.fixture(scope="module")
+def records(finished: Overnight) -> list[dict[str, Any]]:
+    """The ledger, as the command prints it."""
+    return finished.json("ledger", "reference")
+
+
+@pytest.fixture(scope="module")
+def report(finished: Overnight) -> dict[str, Any]:
+    """The report, as the command prints it."""
+    return finished.json("show", "reference")
+
+
+def test_every_version_is_in_the_ledger_once_with_the_hashes_of_the_engines(
+    records: list[dict[str, Any]],
+) -> None:
     assert [record["version"] for record in records] == list(range(STEPS + 1))
     assert len({record["hash"] for record in records}) == STEPS + 1
     for record in records:
@@ -20,26 +35,24 @@ def test_every_version_is_in_the_ledger_once_with_the_hashes_of_the_engines(fini
     assert [record["state"] for record in records] == ["retired"] * STEPS + ["published"]
 
 
-def test_divergence_stays_below_1e_4_on_every_token(finished: Overnight) -> None:
-    report = finished.json("show", "reference")
+def test_divergence_stays_below_1e_4_on_every_token(report: dict[str, Any]) -> None:
     assert 0 < report["logprob_abs_diff_max"] <= 1e-4
 
 
-def test_reward_rises(finished: Overnight) -> None:
-    report = finished.json("show", "reference")
+def test_reward_rises(report: dict[str, Any], records: list[dict[str, Any]]) -> None:
     assert report["reward_first"] < 0.45
-    records = finished.json("ledger", "reference")
     assert records[-1]["reward"] > records[1]["reward"] + 0.1
 
 
-def test_mlflow_has_a_logged_model_a_version_with_reward_and_divergence(finished: Overnight) -> None:
+def test_mlflow_has_a_logged_model_a_version_with_reward_and_divergence(
+    finished: Overnight, records: list[dict[str, Any]]
+) -> None:
     client = MlflowClient(Home(finished.home).mlflow_uri)
     (experiment,) = [e for e in client.search_experiments() if e.name == "tiny-cpu"]
     (run,) = client.search_runs([experiment.experiment_id])
     assert run.info.status == "FINISHED"
     models = client.search_logged_models([experiment.experiment_id])
-    hashes = {record["hash"] for record in finished.json("ledger", "reference")}
-    assert {model.params["hash"] for model in models} == hashes
+    assert {model.params["hash"] for model in models} == {record["hash"] for record in records}
     for model in models:
         assert {"reward/mean", "divergence/logprob_abs_diff_max"} <= {
             metric.key for metric in model.metrics or []
@@ -65,9 +78,8 @@ def test_prefect_shows_every_stage_of_every_step(finished: Overnight) -> None:
     assert retries == {3}
 
 
-def test_a_finished_run_resumes_to_the_same_report(finished: Overnight) -> None:
-    before = finished.json("show", "reference")
-    assert finished.json("resume", "reference") == before
+def test_a_finished_run_resumes_to_the_same_report(finished: Overnight, report: dict[str, Any]) -> None:
+    assert finished.json("resume", "reference") == report
 
 
 def test_any_version_can_be_evaluated_on_a_file(finished: Overnight, tmp_path) -> None:

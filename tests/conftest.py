@@ -1,0 +1,27 @@
+"""One real run of the tiny model, by which the end-to-end and the chaos tests judge."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.command import REFERENCE_STEPS, Overnight, overnight_in
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Overnight]:
+    """A state folder in which run `reference` of configs/tiny-cpu.yaml went through, servers still up."""
+    with overnight_in(tmp_path_factory.mktemp("home")) as overnight:
+        overnight.run_config(
+            "tiny-cpu.yaml",
+            "reference",
+            f"loop.steps={REFERENCE_STEPS}",
+            "evaluation.problems=40",
+            "evaluation.samples=2",
+        )
+        yield overnight
+
+
+@pytest.fixture(scope="session")
+def reference_hashes(finished: Overnight) -> list[str]:
+    """Content hash of every weight version of the undisturbed run."""
+    return [record["hash"] for record in finished.json("ledger", "reference")]
