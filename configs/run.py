@@ -1,14 +1,15 @@
 """The whole configuration of a run."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from configs.base import LocalPath, Section
+from configs.engine import EmbeddedEngine, EngineConfig, SGLangEngine
 from configs.evaluation import EvaluationConfig
 from configs.model import ModelConfig
 from configs.problems import ProblemsConfig
-from configs.rollout import EmbeddedEngine, RolloutConfig
+from configs.rollout import RolloutConfig
 from configs.training import AlgorithmConfig, GateConfig, TrainerConfig
 from configs.weights import PublishConfig
 
@@ -45,13 +46,18 @@ class RunConfig(Section):
     problems: ProblemsConfig
     loop: LoopConfig = LoopConfig()
     rollout: RolloutConfig = RolloutConfig()
-    engine: EmbeddedEngine = EmbeddedEngine()
+    engine: EngineConfig = EmbeddedEngine()
     algorithm: AlgorithmConfig = AlgorithmConfig()
     trainer: TrainerConfig = TrainerConfig()
     gates: GateConfig = GateConfig()
     publish: PublishConfig = PublishConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     store: StoreConfig = StoreConfig()
+
+    @field_validator("engine", mode="before")
+    @classmethod
+    def _engine_is_embedded_unless_said(cls, engine: Any) -> Any:
+        return {"kind": "embedded", **engine} if isinstance(engine, dict) else engine
 
     @model_validator(mode="after")
     def _fields_agree(self) -> "RunConfig":
@@ -60,14 +66,14 @@ class RunConfig(Section):
                 f'deterministic is true but loop.mode is "{self.loop.mode}": '
                 'set loop.mode "sync" or deterministic false'
             )
+        if self.deterministic and isinstance(self.engine, SGLangEngine) and not self.engine.deterministic:
+            raise ValueError(
+                "deterministic is true but engine.deterministic is false: make both true or both false"
+            )
         if self.rollout.max_new_tokens >= self.engine.context_length:
             raise ValueError(
                 f"rollout.max_new_tokens {self.rollout.max_new_tokens} leaves no room for a prompt in "
                 f"engine.context_length {self.engine.context_length}: raise engine.context_length"
-            )
-        if self.engine.port is not None and self.engine.port + self.engine.count - 1 > 65535:
-            raise ValueError(
-                f"engine.port {self.engine.port} leaves no room for {self.engine.count} engines: lower it"
             )
         longest = self.evaluation.max_new_tokens
         if longest is not None and longest >= self.engine.context_length:

@@ -43,20 +43,45 @@ def spawn(
 
 
 def stop_tree(pid: int, grace_s: float = 10) -> None:
-    """Terminate a process and all its descendants, then kill what is left; fine when already gone."""
-    try:
-        root = psutil.Process(pid)
-        family = [root, *root.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return
+    """Terminate a process and all that it started, then kill what is left; fine when already gone.
+
+    Children of one that died before are known by the session that `spawn` gave it. TimeoutError names the
+    processes that even a kill does not end.
+    """
+    family = _family(pid)
     for process in family:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.terminate()
     _, alive = psutil.wait_procs(family, timeout=grace_s)
+    alive += [process for process in _family(pid) if process not in family]
     for process in alive:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    psutil.wait_procs(alive, timeout=grace_s)
+    _, alive = psutil.wait_procs(alive, timeout=grace_s)
+    if stuck := [process.pid for process in alive if _runs(process)]:
+        raise TimeoutError(f"processes {stuck} did not end within {grace_s:g} s")
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    """The process, its descendants, and everything in a session of its own."""
+    try:
+        root = psutil.Process(pid)
+        family = [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        family = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.getsid(process.pid) == pid and process not in family:
+                family.append(process)
+    return [process for process in family if _runs(process)]
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Whether it is alive; one that only waits to be reaped holds nothing."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def free_port() -> int:

@@ -1,8 +1,10 @@
 """What must be true before anything starts; each problem is a line that names the field to change."""
 
+import os
 import shutil
 from pathlib import Path
 
+from configs.engine import EngineConfig, SGLangEngine
 from configs.errors import UserError
 from configs.run import RunConfig
 from infra.home import Home
@@ -31,10 +33,19 @@ def preflight(config: RunConfig, home: Home) -> None:
     _check_architecture(config, model_path)
     build_source(config.problems)
     _check_store(config, home, model_path)
-    if config.engine.port is not None:
-        for port in range(config.engine.port, config.engine.port + config.engine.count):
-            if not port_is_free(port):
-                raise PreflightError(f"engine.port {port} is taken: choose another, or leave it out")
+    _check_engine(config.engine)
+
+
+def _check_engine(engine: EngineConfig) -> None:
+    if isinstance(engine, SGLangEngine) and not os.access(engine.python, os.X_OK):
+        raise PreflightError(
+            f"engine.python {engine.python} is not there: `make sglang-env` makes an environment with SGLang"
+        )
+    if engine.port is None:
+        return
+    for port in range(engine.port, engine.port + engine.count):
+        if not port_is_free(port):
+            raise PreflightError(f"engine.port {port} is taken: choose another, or leave it out")
 
 
 def _check_architecture(config: RunConfig, model_path: Path) -> None:

@@ -7,6 +7,18 @@ import pytest
 from tests.support.command import REFERENCE_STEPS, Overnight, overnight_in
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-snapshots", action="store_true", help="write golden files anew"
+    )
+
+
+@pytest.fixture
+def update_snapshots(request: pytest.FixtureRequest) -> bool:
+    """Whether golden files are to be written anew."""
+    return request.config.getoption("--update-snapshots")
+
+
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Overnight]:
     """A state folder in which run `reference` of configs/tiny-cpu.yaml went through, servers still up."""

@@ -6,8 +6,6 @@ import socket
 import sys
 from pathlib import Path
 
-from infra.engines.embedded import PORT_TAKEN
-
 
 def main() -> None:
     """Take the port, load the model, serve."""
@@ -54,8 +52,7 @@ def _take_port(host: str, port: int) -> socket.socket:
     try:
         listener.bind((host, port))
     except OSError as error:
-        print(f"cannot listen on {host}:{port}: {error.strerror}", file=sys.stderr)
-        sys.exit(PORT_TAKEN)
+        sys.exit(f"cannot listen on {host}:{port}: {error.strerror}")
     return listener
 
 

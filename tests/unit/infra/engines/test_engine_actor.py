@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from configs.rollout import EmbeddedEngine
+from configs.engine import EmbeddedEngine
 from infra.engines import actor as actor_module
 from infra.engines.actor import EngineActor, EngineStartError
 from infra.engines.client import EngineClient
