@@ -11,7 +11,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from configs.errors import RunFailure
 from infra.engines import protocol
-from infra.engines.protocol import ModelInfo, PauseMode, SamplingParams
+from infra.engines.protocol import ModelInfo, PauseMode, RankChecksums, SamplingParams
 
 __all__ = [
     "UNSTAMPED",
@@ -23,6 +23,7 @@ __all__ = [
     "EngineUnreachable",
     "Generation",
     "ModelInfo",
+    "RankChecksums",
     "SamplingParams",
     "Span",
 ]
@@ -200,13 +201,10 @@ class EngineClient:
         request = protocol.UpdateVersionRequest(new_version=str(version), abort_all_requests=False)
         self._update("/update_weight_version", request)
 
-    def checksums(self) -> dict[str, str]:
-        """Content hash of every served tensor, by name."""
+    def checksums(self) -> tuple[RankChecksums, ...]:
+        """Content hash of every served tensor, for each rank of the engine."""
         answer = self._update("/weights_checker", protocol.CheckWeightsRequest())
-        ranks = _parse(protocol.CheckWeightsResponse, answer).ranks
-        if len(ranks) != 1:
-            raise EngineFailed(f"{self.url}/weights_checker: {len(ranks)} ranks answered, 1 is understood")
-        return ranks[0].checksums
+        return _parse(protocol.CheckWeightsResponse, answer).ranks
 
     def get_weights(self, name: str, truncate_size: int = 100) -> list[float] | list[list[float]]:
         """The first rows (or values, of a vector) of a tensor."""

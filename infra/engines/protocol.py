@@ -214,11 +214,19 @@ class UpdateResponse(Response):
     message: str = ""
 
 
+class ParallelismInfo(Response):
+    """Which rank of the engine speaks."""
+
+    tp_rank: int = 0
+    tp_size: int = 1
+
+
 class RankChecksums(Response):
-    """Hashes of the tensors of one rank."""
+    """Hashes of the tensors of one rank, by the engine's own names."""
 
     checksums: dict[str, str]
     per_gpu_checksum: str
+    parallelism_info: ParallelismInfo = ParallelismInfo()
 
 
 class CheckWeightsResponse(UpdateResponse):
