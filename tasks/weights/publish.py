@@ -12,6 +12,7 @@ from configs.weights import PublishConfig
 from infra.engines.client import UNSTAMPED, EngineFailed, EngineRefused
 from tasks.cluster.engines import Engine
 from tasks.commits import PublishReport
+from tasks.weights.layout import differences
 from tasks.weights.staging import Probe, StagedVersion
 from tasks.weights.transport import Transfer
 
@@ -71,14 +72,13 @@ def on_all(engines: list[Engine], action: Callable[[Engine], T]) -> list[T]:
 
 
 def _verified_hash(engine: Engine, staged: StagedVersion) -> str:
-    held = engine.client.checksums()
-    expected = {name: entry.hash for name, entry in staged.manifest.tensors.items()}
-    wrong = sorted(name for name in expected.keys() | held.keys() if expected.get(name) != held.get(name))
-    if wrong:
-        raise PublishRefused(
-            f"version {staged.version} refused: {engine.name} holds {len(wrong)} of {len(expected)} tensors "
-            f"that differ from the manifest (first: {wrong[0]})"
-        )
+    """The manifest's hash, when every rank of the engine holds what the manifest names."""
+    for held in engine.client.checksums():
+        if wrong := differences(staged.folder, staged.manifest, held):
+            raise PublishRefused(
+                f"version {staged.version} refused: {engine.name} holds {len(wrong)} of "
+                f"{len(held.checksums)} tensors that differ from the manifest (first: {wrong[0]})"
+            )
     return staged.manifest.hash
 
 

@@ -1,0 +1,93 @@
+"""What an engine's own tensors are made of: SGLang stacks projections and cuts them over its ranks.
+
+The names that an engine reports tell how it keeps the weights, so the same check serves an engine that keeps
+Hugging Face's tensors as they are.
+"""
+
+import json
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from infra.engines.checksum import tensor_hash
+from infra.engines.protocol import ParallelismInfo, RankChecksums
+from tasks.weights.bridge.checkpoint import HfCheckpoint
+from tasks.weights.manifest import Manifest
+
+_STACKED = {
+    "qkv_proj": ("q_proj", "k_proj", "v_proj"),
+    "gate_up_proj": ("gate_proj", "up_proj"),
+    "fused_qkv_a_proj_with_mqa": ("q_a_proj", "kv_a_proj_with_mqa"),
+}
+"""SGLang's stacked layers, and what is stacked in them by rows."""
+_BY_ROWS = {"embed_tokens", "lm_head", "q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"}
+_BY_COLUMNS = {"o_proj", "down_proj"}
+_KEY_VALUE = {"k_proj", "v_proj"}
+_BY_TOKEN = {"embed_tokens", "lm_head"}
+_TOKEN_MULTIPLE = 64
+"""SGLang pads a vocabulary to a multiple of this."""
+
+
+def differences(folder: Path, manifest: Manifest, held: RankChecksums) -> list[str]:
+    """Names of what a rank of an engine holds otherwise than the manifest says, lacks, or has beyond it.
+
+    `folder` is the checkpoint that the manifest was made of. A tensor that the engine keeps as it is compares
+    by its hash; those that it stacks, cuts or pads are read, and must be what the manifest says.
+    """
+    sources = {name: _sources(name, manifest) for name in held.checksums}
+    lacking = manifest.tensors.keys() - {part for parts in sources.values() for part in parts}
+    with HfCheckpoint(folder) as checkpoint:
+        shards = _Shards(folder, checkpoint, manifest, held.parallelism_info)
+        wrong = {name for name, parts in sources.items() if not shards.match(parts, held.checksums[name])}
+    return sorted(lacking | wrong)
+
+
+def _sources(name: str, manifest: Manifest) -> tuple[str, ...]:
+    """The checkpoint's tensors that an engine's tensor is made of; none when it is of another model."""
+    if name in manifest.tensors:
+        return (name,)
+    for stacked, parts in _STACKED.items():
+        if f".{stacked}." in name:
+            return tuple(name.replace(stacked, part) for part in parts)
+    return ()
+
+
+class _Shards:
+    """A rank's parts of the tensors of a checkpoint."""
+
+    def __init__(
+        self, folder: Path, checkpoint: HfCheckpoint, manifest: Manifest, place: ParallelismInfo
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._hashes = {name: entry.hash for name, entry in manifest.tensors.items()}
+        self._rank, self._ranks = place.tp_rank, place.tp_size
+        config = json.loads((folder / "config.json").read_text())
+        self._key_value_heads: int = config.get("num_key_value_heads", self._ranks)
+
+    def match(self, names: tuple[str, ...], held: str) -> bool:
+        """Whether `held` is the hash of this rank's parts of the named tensors, stacked by rows."""
+        if not names or not self._hashes.keys() >= set(names):
+            return False
+        if len(names) == self._ranks == 1 and held == self._hashes[names[0]]:
+            return True  # kept as it is
+        whole = {name: self._checkpoint.part(name, None, 0, 1) for name in names}
+        if any(tensor_hash(tensor) != self._hashes[name] for name, tensor in whole.items()):
+            return False  # the folder itself is not what the manifest says
+        return held == tensor_hash(torch.cat([self._part(name, tensor) for name, tensor in whole.items()]))
+
+    def _part(self, name: str, tensor: Tensor) -> Tensor:
+        module, rank, ranks = name.split(".")[-2], self._rank, self._ranks
+        if module in _BY_TOKEN:
+            tensor = torch.cat([tensor, tensor.new_zeros(self._padding(len(tensor)), *tensor.shape[1:])])
+        if module in _KEY_VALUE and ranks > self._key_value_heads:  # some ranks share a head
+            rank, ranks = rank * self._key_value_heads // ranks, self._key_value_heads
+        if module in _BY_ROWS:
+            return tensor.chunk(ranks)[rank]
+        by_columns = module in _BY_COLUMNS and tensor.ndim > 1
+        return tensor.chunk(ranks, dim=1)[rank] if by_columns else tensor
+
+    def _padding(self, rows: int) -> int:
+        """Rows of zeros that SGLang adds to a tensor whose rows are tokens."""
+        padding = -rows % _TOKEN_MULTIPLE
+        return padding if (rows + padding) % self._ranks == 0 else -rows % (_TOKEN_MULTIPLE * self._ranks)
