@@ -226,7 +226,13 @@ class RankChecksums(Response):
 
     checksums: dict[str, str]
     per_gpu_checksum: str
-    parallelism_info: ParallelismInfo = ParallelismInfo()
+    parallelism_info: tuple[ParallelismInfo, ...] = (ParallelismInfo(),)
+    """The same rank for the model and each draft model."""
+
+    @property
+    def place(self) -> ParallelismInfo:
+        """Which rank holds these tensors."""
+        return self.parallelism_info[0]
 
 
 class CheckWeightsResponse(UpdateResponse):

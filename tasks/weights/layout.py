@@ -38,7 +38,7 @@ def differences(folder: Path, manifest: Manifest, held: RankChecksums) -> list[s
     sources = {name: _sources(name, manifest) for name in held.checksums}
     lacking = manifest.tensors.keys() - {part for parts in sources.values() for part in parts}
     with HfCheckpoint(folder) as checkpoint:
-        shards = _Shards(folder, checkpoint, manifest, held.parallelism_info)
+        shards = _Shards(folder, checkpoint, manifest, held.place)
         wrong = {name for name, parts in sources.items() if not shards.match(parts, held.checksums[name])}
     return sorted(lacking | wrong)
 
