@@ -1,0 +1,5 @@
+"""What goes wrong between a weight and its served form."""
+
+
+class QuantisationError(ValueError):
+    """A tensor cannot be put into its format, or is not in the format that the recipe says."""
