@@ -36,6 +36,8 @@ class TrainerConfig(Section):
     """Ranks that share each layer's matrices."""
     data_parallel: int = Field(default=1, ge=1)
     """Replicas that share a batch."""
+    expert_parallel: int = Field(default=1, ge=1)
+    """Ranks, of all the trainer's, that share each layer's experts; an expert itself is never split."""
     threads: int = Field(default=1, ge=1)
     """CPU threads of each rank."""
     backend: Literal["gloo", "nccl"] = "gloo"
@@ -69,6 +71,15 @@ class TrainerConfig(Section):
     def world_size(self) -> int:
         """Number of trainer ranks."""
         return self.tensor_parallel * self.data_parallel
+
+    @model_validator(mode="after")
+    def _experts_on_all_ranks(self) -> "TrainerConfig":
+        if self.world_size % self.expert_parallel:
+            raise ValueError(
+                f"expert_parallel {self.expert_parallel} does not divide tensor_parallel * data_parallel = "
+                f"{self.world_size}: set it to a divisor"
+            )
+        return self
 
     @model_validator(mode="after")
     def _betas_in_range(self) -> "TrainerConfig":

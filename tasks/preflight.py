@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 from configs.engine import EngineConfig, SGLangEngine
@@ -41,6 +42,10 @@ def _check_engine(engine: EngineConfig) -> None:
         raise PreflightError(
             f"engine.python {engine.python} is not there: `make sglang-env` makes an environment with SGLang"
         )
+    if engine.router and find_spec("sglang_router") is None:
+        raise PreflightError(
+            "engine.router needs the package sglang-router: pip install 'overnight[router]', or leave it out"
+        )
     if engine.port is None:
         return
     for port in range(engine.port, engine.port + engine.count):
@@ -50,7 +55,7 @@ def _check_engine(engine: EngineConfig) -> None:
 
 def _check_architecture(config: RunConfig, model_path: Path) -> None:
     try:
-        Architecture.read(model_path).check_tensor_parallel(config.trainer.tensor_parallel)
+        Architecture.read(model_path).check_layout(config.trainer)
     except TrainerError as error:
         raise PreflightError(str(error)) from None
 

@@ -81,7 +81,7 @@ def revise_run(run: Run, overrides: list[str]) -> Run:
 
 
 def _check_trainer(run: Run, trainer: TrainerConfig) -> None:
-    for name in ("tensor_parallel", "data_parallel", "dtype"):
+    for name in ("tensor_parallel", "data_parallel", "expert_parallel", "dtype"):
         if getattr(trainer, name) != getattr(run.config.trainer, name):
             raise RunError(f"--set trainer.{name}: the run's checkpoints are made for the one it has")
     newest = run.commits.newest()

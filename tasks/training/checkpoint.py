@@ -25,6 +25,7 @@ class CheckpointIndex(BaseModel):
     architecture: Architecture
     tensor_parallel: int
     data_parallel: int
+    expert_parallel: int
     dtype: str
 
 

@@ -19,7 +19,7 @@ from tasks.training.divergence import measure
 from tasks.training.errors import StepRefused
 from tasks.training.flat import FlatBatch, flatten
 from tasks.training.losses.dapo import TokenLosses, dapo_loss
-from tasks.training.megatron.model import build_model
+from tasks.training.megatron.model import build_model, held_tensors
 from tasks.training.megatron.optimizer import Optimizer
 from tasks.training.megatron.passes import FlatScores, ModelPass
 
@@ -47,7 +47,7 @@ class Learner:
         self._config = config
         self._device = device
         self._ddp = build_model(architecture, config.trainer, device)
-        self._pass = ModelPass(self._ddp, architecture.vocab_size, config.trainer.microbatch_tokens, device)
+        self._pass = ModelPass(self._ddp, architecture.vocab_size, config.trainer, device)
         self._optimizer: Optimizer | None = None
 
     @property
@@ -90,14 +90,14 @@ class Learner:
         return Applied(len(updates), metrics)
 
     def state(self) -> dict[str, Any]:
-        """Weights and optimizer state of this rank; the tensors are the live ones."""
-        return {"model": dict(self.model.named_parameters()), "optimizer": self.optimizer.state_dict()}
+        """Weights, buffers and optimizer state of this rank; the tensors are the live ones."""
+        return {"model": held_tensors(self.model), "optimizer": self.optimizer.state_dict()}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Take over the state of a rank of the same layout."""
         with torch.no_grad():
-            for name, parameter in self.model.named_parameters():
-                parameter.copy_(state["model"][name])
+            for name, tensor in held_tensors(self.model).items():
+                tensor.copy_(state["model"][name])
         self.optimizer.load_state_dict(state["optimizer"])
 
     def _before_update(self, step: int, flat: FlatBatch, first: list[Row]) -> BeforeUpdate:

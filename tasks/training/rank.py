@@ -6,7 +6,6 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from safetensors.torch import save_file
 
 from configs.run import RunConfig
 from infra.process_group import join_group, leave_group
@@ -21,6 +20,7 @@ from tasks.training.megatron import distributed
 from tasks.training.report import TrainReport
 from tasks.weights.bridge.buckets import Bucket, TensorSpec, plan_buckets
 from tasks.weights.bridge.transfer import export_weights, load_weights
+from tasks.weights.bridge.writer import CheckpointWriter
 from tasks.weights.manifest import Manifest, TensorEntry
 
 _WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "*.bin", "*.gguf", "manifest.json")
@@ -43,6 +43,7 @@ class TrainerRank:
         self._architecture: Architecture | None = None
         self._step = 0
         self._report: TrainReport | None = None
+        self._plan: list[Bucket] | None = None
         self._update_group: dist.ProcessGroup | None = None
 
     def close(self) -> None:
@@ -63,7 +64,7 @@ class TrainerRank:
         """Go on exactly where `save` was called; raises CheckpointUnusable."""
         index = checkpoint.read_index(folder)
         trainer = self._config.trainer
-        for name in ("tensor_parallel", "data_parallel", "dtype"):
+        for name in ("tensor_parallel", "data_parallel", "expert_parallel", "dtype"):
             if getattr(index, name) != getattr(trainer, name):
                 raise CheckpointUnusable(
                     f"{folder} was written with trainer.{name} {getattr(index, name)}, and the config has "
@@ -89,6 +90,7 @@ class TrainerRank:
                 architecture=architecture,
                 tensor_parallel=trainer.tensor_parallel,
                 data_parallel=trainer.data_parallel,
+                expert_parallel=trainer.expert_parallel,
                 dtype=trainer.dtype,
             )
             checkpoint.write_index(folders.partial_of(folder), index)
@@ -139,13 +141,18 @@ class TrainerRank:
         manifest.json lies in the folder; an earlier folder of the name is replaced.
         """
         learner, architecture = self._loaded()
-        tensors = dict(export_weights(learner.model, architecture, self._dtype))
+        partial = folders.partial_of(folder)
+        if self._rank == 0:
+            folders.fresh_partial(folder)
+            _copy_companions(model_path, partial)
+        writer, entries = CheckpointWriter(partial), {}
+        for name, tensor in export_weights(learner.model, architecture, self._dtype):
+            writer.add(name, tensor)
+            entries[name] = TensorEntry.of(tensor)
         manifest = None
         if self._rank == 0:
-            manifest = Manifest.of(tensors)
-            partial = folders.fresh_partial(folder)
-            _copy_companions(model_path, partial)
-            save_file(tensors, partial / "model.safetensors", metadata={"format": "pt"})
+            writer.finish()
+            manifest = Manifest(tensors=dict(sorted(entries.items())))
             (partial / "manifest.json").write_text(manifest.model_dump_json(indent=1))
             folders.finish_partial(folder)
         dist.barrier()
@@ -154,9 +161,10 @@ class TrainerRank:
     def content_hash(self) -> str | None:
         """Content hash of the weights as `export` would write them; None on other ranks than 0."""
         learner, architecture = self._loaded()
-        entries: dict[str, TensorEntry] = {}
-        for name, tensor in export_weights(learner.model, architecture, self._dtype):
-            entries |= Manifest.of({name: tensor}).tensors
+        entries = {
+            name: TensorEntry.of(tensor)
+            for name, tensor in export_weights(learner.model, architecture, self._dtype)
+        }
         return Manifest(tensors=entries).hash if self._rank == 0 else None
 
     def buckets(self) -> list[tuple[TensorSpec, ...]]:
@@ -194,15 +202,18 @@ class TrainerRank:
             self._update_group = None
 
     def _buckets(self) -> list[Bucket]:
-        learner, architecture = self._loaded()
-        limit = self._config.publish.bucket_mb * 2**20
-        ranks = self._config.trainer.tensor_parallel
-        return plan_buckets(learner.model, architecture, ranks, self._dtype, limit)
+        if self._plan is None:
+            learner, architecture = self._loaded()
+            limit = self._config.publish.bucket_mb * 2**20
+            trainer = self._config.trainer
+            self._plan = plan_buckets(learner.model, architecture, trainer, self._dtype, limit)
+        return self._plan
 
     def _adopt(
         self, learner: Learner, architecture: Architecture, step: int, report: TrainReport | None
     ) -> None:
         self._learner, self._architecture, self._step, self._report = learner, architecture, step, report
+        self._plan = None
 
     def _loaded(self) -> tuple[Learner, Architecture]:
         if self._learner is None or self._architecture is None:

@@ -16,6 +16,15 @@ class TensorEntry(BaseModel):
     shape: tuple[int, ...]
     hash: str
 
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> "TensorEntry":
+        """The entry of a tensor held in memory."""
+        return cls(
+            dtype=str(tensor.dtype).removeprefix("torch."),
+            shape=tuple(tensor.shape),
+            hash=tensor_hash(tensor),
+        )
+
 
 class Manifest(BaseModel):
     """Tensor names (Hugging Face's) to entries. The hashes are those that SGLang's weights_checker gives."""
@@ -26,16 +35,7 @@ class Manifest(BaseModel):
     @classmethod
     def of(cls, tensors: dict[str, torch.Tensor]) -> "Manifest":
         """The manifest of tensors held in memory."""
-        return cls(
-            tensors={
-                name: TensorEntry(
-                    dtype=str(tensor.dtype).removeprefix("torch."),
-                    shape=tuple(tensor.shape),
-                    hash=tensor_hash(tensor),
-                )
-                for name, tensor in sorted(tensors.items())
-            }
-        )
+        return cls(tensors={name: TensorEntry.of(tensor) for name, tensor in sorted(tensors.items())})
 
     @property
     def hash(self) -> str:

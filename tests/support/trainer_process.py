@@ -1,9 +1,12 @@
-"""One rank of a trainer as a process: run as a script by tests that need several ranks.
+"""One rank of trainers of several layouts: run as a script by tests that need several ranks.
 
-Arguments: config as JSON, rank, port, folder for results. The config's model folder holds one folder a model.
+Arguments: rank, and a file with a list of layouts as JSON. The model folder of a layout's config holds one
+folder a model, and the layout's folder for results one for each of them that is to be trained.
 """
 
+import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +28,27 @@ from tests.support.training import VOCABULARY, graded_batch, lonely_batch
 SEQUENCES = [[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1], [60, 0, 59, 30, 31]]
 
 
-def main(config_json: str, rank: int, port: int, folder: Path) -> None:
-    """Train every model of the config's folder and leave results in `folder`, written by rank 0."""
-    config = RunConfig.model_validate_json(config_json)
-    trainer = TrainerRank(config, rank, "127.0.0.1", port)
-    for model in sorted(config.model.path.iterdir()):  # type: ignore[union-attr]
-        results = _train(trainer, model, folder / model.name)
+@dataclass(frozen=True)
+class Layout:
+    """How the ranks meet, and where rank 0 leaves results."""
+
+    config: str
+    """A run's config as JSON."""
+    port: int
+    folder: str
+
+
+def train_all(layout: Layout, rank: int) -> None:
+    """Train a layout's models and leave results in its folder, written by rank 0."""
+    config, folder = RunConfig.model_validate_json(layout.config), Path(layout.folder)
+    trainer = TrainerRank(config, rank, "127.0.0.1", layout.port)
+    for name in sorted(made.name for made in folder.iterdir() if made.is_dir()):
+        model = config.model.path / name  # type: ignore[union-attr]
+        results = _train(trainer, model, folder / name)
         gradients = _gradients(config, model, graded_batch(1))
         if rank == 0:
-            torch.save(results, folder / model.name / "results.pt")
-            save_file(gradients, folder / model.name / "gradients.safetensors")
+            torch.save(results, folder / name / "results.pt")
+            save_file(gradients, folder / name / "gradients.safetensors")
     trainer.close()
 
 
@@ -49,7 +63,8 @@ def _train(trainer: TrainerRank, model: Path, folder: Path) -> dict[str, Any]:
     trainer.restore(folder / "saved")
     trainer.train(3, lonely_batch(3))
     trainer.export(folder / "resumed", model)
-    return {"scores": scores, "metrics": [report.metrics for report in reports]}
+    shapes = {name: shape for bucket in trainer.buckets() for name, _, shape in bucket}
+    return {"scores": scores, "metrics": [report.metrics for report in reports], "shapes": shapes}
 
 
 def _gradients(config: RunConfig, folder: Path, batch: RolloutBatch) -> dict[str, torch.Tensor]:
@@ -66,9 +81,7 @@ def _gradients(config: RunConfig, folder: Path, batch: RolloutBatch) -> dict[str
         old_N, rollout_N = logprobs_N.detach(), flat.rollout_logprobs_N[places]
         return dapo_loss(logprobs_N, old_N, rollout_N, flat.advantages_N[places], AlgorithmConfig())
 
-    ModelPass(model, VOCABULARY, config.trainer.microbatch_tokens, device).run(
-        rows, flat.tokens, 1.0, loss_of
-    )
+    ModelPass(model, VOCABULARY, config.trainer, device).run(rows, flat.tokens, 1.0, loss_of)
     with torch.no_grad():
         for parameter in model.module.parameters():
             parameter.copy_(parameter.main_grad)
@@ -76,4 +89,5 @@ def _gradients(config: RunConfig, folder: Path, batch: RolloutBatch) -> dict[str
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
+    for fields in json.loads(Path(sys.argv[2]).read_text()):
+        train_all(Layout(**fields), int(sys.argv[1]))

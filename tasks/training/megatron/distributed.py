@@ -6,6 +6,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
+from megatron.core.tensor_parallel import model_parallel_cuda_manual_seed
 
 from configs.training import TrainerConfig
 
@@ -27,7 +28,10 @@ def join(config: TrainerConfig, rank: int, address: str, port: int) -> torch.dev
         timeout=timedelta(seconds=config.step_timeout_s),
     )
     parallel_state.initialize_model_parallel(
-        tensor_model_parallel_size=config.tensor_parallel, create_gloo_process_groups=False
+        tensor_model_parallel_size=config.tensor_parallel,
+        expert_model_parallel_size=config.expert_parallel,
+        expert_tensor_parallel_size=1,
+        create_gloo_process_groups=False,
     )
     return _device(config)
 
@@ -42,4 +46,5 @@ def _device(config: TrainerConfig) -> torch.device:
     if not torch.cuda.is_available():
         return torch.device("cpu")
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    model_parallel_cuda_manual_seed(0)  # sequence parallelism wants the generators, also without dropout
     return torch.device("cuda")

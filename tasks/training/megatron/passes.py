@@ -10,7 +10,9 @@ from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from torch import Tensor
+from torch.nn.functional import pad
 
+from configs.training import TrainerConfig
 from tasks.training.batching import Microbatch, Row, deal, idle_microbatch
 from tasks.training.losses.dapo import TokenLosses
 from tasks.training.megatron.logprobs import token_scores
@@ -32,11 +34,15 @@ class ModelPass:
     """Forward, or forward and backward, over rows that are spread over the data-parallel ranks."""
 
     def __init__(
-        self, model: DistributedDataParallel, vocab_size: int, budget: int, device: torch.device
+        self,
+        model: DistributedDataParallel,
+        vocab_size: int,
+        config: TrainerConfig,
+        device: torch.device,
     ) -> None:
         self._model = model
         self._vocab_size = vocab_size
-        self._budget = budget
+        self._config = config
         self._device = device
 
     def run(
@@ -54,7 +60,9 @@ class ModelPass:
 
         def forward(batches: Iterator[Microbatch], model: torch.nn.Module) -> tuple[Tensor, Callable]:
             microbatch = next(batches)
-            logits_BTV = model(microbatch.tokens_BT, None, None)
+            width = microbatch.tokens_BT.shape[1]
+            even_BT = pad(microbatch.tokens_BT, (0, -width % self._config.tensor_parallel))
+            logits_BTV = model(even_BT, None, None)[:, :width]  # the ranks had equal shares of the sequence
             return logits_BTV, lambda logits: self._finish(logits, microbatch, temperature, loss_of, flat_4N)
 
         with nullcontext() if loss_of else torch.no_grad():
@@ -74,8 +82,16 @@ class ModelPass:
 
     def _my_share(self, rows: Sequence[Row]) -> list[Microbatch]:
         rank, ranks = parallel_state.get_data_parallel_rank(), parallel_state.get_data_parallel_world_size()
-        share = deal(rows, self._budget, rank, ranks) or [idle_microbatch()]
+        share = deal(rows, self._config.microbatch_tokens, rank, ranks)
+        share += [idle_microbatch()] * (self._passes(len(share)) - len(share))
         return [Microbatch(*(tensor.to(self._device) for tensor in microbatch)) for microbatch in share]
+
+    def _passes(self, mine: int) -> int:
+        """Passes that this rank takes part in: as many as every rank that it shares experts with."""
+        passes = torch.tensor(max(mine, 1), device=self._device)
+        if self._config.expert_parallel > 1:
+            dist.all_reduce(passes, dist.ReduceOp.MAX)
+        return int(passes)
 
     def _finish(
         self,

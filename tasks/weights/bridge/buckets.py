@@ -6,8 +6,11 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from configs.training import TrainerConfig
 from tasks.training.architecture import Architecture
-from tasks.weights.bridge.mapping import Mapping, mappings
+from tasks.training.megatron.model import held_tensors
+from tasks.weights.bridge.families import mappings
+from tasks.weights.bridge.mapping import Mapping
 
 
 class TensorSpec(NamedTuple):
@@ -28,17 +31,21 @@ class Bucket(NamedTuple):
 
 
 def plan_buckets(
-    model: nn.Module, architecture: Architecture, tensor_parallel: int, dtype: torch.dtype, max_bytes: float
+    model: nn.Module,
+    architecture: Architecture,
+    trainer: TrainerConfig,
+    dtype: torch.dtype,
+    max_bytes: float,
 ) -> list[Bucket]:
     """All weights in the order of the layers, at most `max_bytes` a bucket.
 
-    The tensors of one Megatron parameter stay together, also where they are larger than a bucket.
+    The tensors of one Megatron tensor stay together, also where they are larger than a bucket.
     """
-    parameters = dict(model.named_parameters())
+    held = held_tensors(model)
     buckets: list[Bucket] = []
     room = 0.0
-    for mapping in mappings(architecture, tensor_parallel):
-        specs = _specs(mapping, parameters[mapping.megatron], architecture, tensor_parallel, dtype)
+    for mapping in mappings(architecture, trainer.expert_parallel):
+        specs = _specs(mapping, held[mapping.megatron], architecture, trainer.tensor_parallel, dtype)
         size = _bytes(specs)
         if not buckets or size > room:
             buckets.append(Bucket((), ()))
@@ -49,16 +56,17 @@ def plan_buckets(
 
 
 def _specs(
-    mapping: Mapping, parameter: torch.Tensor, architecture: Architecture, ranks: int, dtype: torch.dtype
+    mapping: Mapping, tensor: torch.Tensor, architecture: Architecture, ranks: int, dtype: torch.dtype
 ) -> tuple[TensorSpec, ...]:
+    kept = tensor.dtype if mapping.keeps_dtype else dtype
     specs = []
-    for name, part in zip(mapping.hf, mapping.split(parameter), strict=True):
+    for name, part in zip(mapping.hf, mapping.split(tensor), strict=True):
         shape = list(part.shape)
         if mapping.shard_dim is not None:
             shape[mapping.shard_dim] *= ranks
         if mapping.by_token:
             shape[0] = architecture.vocab_size
-        specs.append(TensorSpec(name, str(dtype).removeprefix("torch."), tuple(shape)))
+        specs.append(TensorSpec(name, str(kept).removeprefix("torch."), tuple(shape)))
     return tuple(specs)
 
 

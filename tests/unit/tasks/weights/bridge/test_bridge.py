@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen2Config
+from transformers import AutoModelForCausalLM
 
 from tasks.training.architecture import Architecture
-from tasks.training.errors import ModelUnsupported, WeightsMismatch
-from tests.support.models import MODELS, SIZES, save_model
-from tests.support.training import VOCABULARY, single_trainer
+from tasks.training.errors import WeightsMismatch
+from tasks.training.megatron.model import build_model
+from tasks.weights.bridge.transfer import load_weights
+from tests.support.models import MODELS, save_model
+from tests.support.training import VOCABULARY, single_trainer, trainer_config
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -98,32 +100,70 @@ def test_a_checkpoint_in_shards_is_read_through_its_index(llama, tmp_path):
     assert not (tmp_path / "exported" / "a.safetensors").exists()
 
 
+@pytest.fixture
+def deepseek(tmp_path: Path) -> Path:
+    """Folder of a DeepSeek-V3."""
+    return save_model(MODELS["deepseek-v3"], tmp_path / "deepseek")
+
+
 @pytest.mark.parametrize(
-    ("config", "named"),
+    "tensor",
     [
-        (GPT2Config(), r'model type "gpt2": use one of llama, qwen2, qwen3'),
-        (LlamaConfig(**SIZES, hidden_act="gelu"), r'no hidden_act "gelu"'),
-        (LlamaConfig(**SIZES, mlp_bias=True), "no mlp_bias"),
-        (Qwen2Config(**SIZES, use_sliding_window=True, max_window_layers=0), "no sliding-window attention"),
-        (
-            LlamaConfig(**SIZES, rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}),
-            r'rope_scaling "linear"',
-        ),
+        "model.layers.2.mlp.experts.7.up_proj.weight",
+        "model.layers.1.mlp.gate.e_score_correction_bias",
+        "model.layers.1.mlp.shared_experts.down_proj.weight",
+        "model.layers.0.self_attn.kv_a_layernorm.weight",
     ],
 )
-def test_unsupported_models_are_refused_by_name(config, named):
-    with pytest.raises(ModelUnsupported, match=named):
-        Architecture.of(config)
+def test_a_tensor_that_experts_or_latent_attention_lack_is_named(deepseek, tensor):
+    rewrite(deepseek, lambda tensors: tensors.pop(tensor))
+    assert f"lacks {tensor}:" in refused(deepseek)
 
 
-def test_a_folder_without_config_is_refused(tmp_path):
-    with pytest.raises(ModelUnsupported, match="no readable config"):
-        Architecture.read(tmp_path)
+def test_an_expert_too_many_is_named_and_many_are_counted(deepseek):
+    rewrite(
+        deepseek,
+        lambda tensors: tensors.update(
+            {f"model.layers.1.mlp.experts.8.extra{number}": torch.zeros(1) for number in range(20)}
+        ),
+    )
+    assert "has unknown model.layers.1.mlp.experts.8.extra0, " in refused(deepseek)
+    assert " and 12 more" in refused(deepseek)
 
 
-def test_tensor_parallel_has_to_divide_the_heads():
-    architecture = Architecture.of(MODELS["qwen3"])
-    architecture.check_tensor_parallel(2)
-    with pytest.raises(ModelUnsupported, match=r"trainer\.tensor_parallel 4 does not divide .* kv_heads 2"):
-        architecture.check_tensor_parallel(4)
-    assert architecture.padded_vocab_size(2) == VOCABULARY + 1
+def test_layers_that_predict_further_tokens_are_left_out(deepseek, tmp_path):
+    source = load_file(deepseek / "model.safetensors")
+    rewrite(deepseek, lambda tensors: tensors.update({"model.layers.3.eh_proj.weight": torch.zeros(2)}))
+    with single_trainer(deepseek) as trainer:
+        trainer.export(tmp_path / "exported", deepseek)
+    assert load_file(tmp_path / "exported" / "model.safetensors").keys() == source.keys()
+    rewrite(deepseek, lambda tensors: tensors.update({"model.layers.4.eh_proj.weight": torch.zeros(2)}))
+    assert "has unknown model.layers.4.eh_proj.weight" in refused(deepseek)
+
+
+def test_a_tensor_of_the_model_without_a_mapping_is_named(deepseek):
+    architecture = Architecture.read(deepseek)
+    with single_trainer(deepseek):
+        model = build_model(architecture, trainer_config(deepseek).trainer, torch.device("cpu")).module
+        model.register_buffer("routing_table", torch.zeros(3))
+        with pytest.raises(WeightsMismatch, match=r"differ in routing_table: correct bridge/families\.py"):
+            load_weights(model, architecture, deepseek)
+
+
+def test_buffers_keep_their_precision_and_buckets_tell_what_is_exported(deepseek, tmp_path):
+    bias = "model.layers.1.mlp.gate.e_score_correction_bias"
+    with single_trainer(deepseek, engine={"dtype": "bfloat16"}, publish={"bucket_mb": 0.01}) as trainer:
+        trainer.export(tmp_path / "exported", deepseek)
+        specs = [spec for bucket in trainer.buckets() for spec in bucket]
+    exported = load_file(tmp_path / "exported" / "model.safetensors")
+    assert {name: getattr(torch, dtype) for name, dtype, _ in specs} == {
+        name: tensor.dtype for name, tensor in exported.items()
+    }
+    assert {name: shape for name, _, shape in specs} == {
+        name: tuple(tensor.shape) for name, tensor in exported.items()
+    }
+    assert torch.equal(exported[bias], load_file(deepseek / "model.safetensors")[bias])
+    assert {name for name, tensor in exported.items() if tensor.dtype != torch.bfloat16} == {
+        bias,
+        bias.replace("layers.1", "layers.2"),
+    }
