@@ -51,6 +51,9 @@ class EngineSection(Section):
     """Port of the first engine (the others count up from it); free ports when absent."""
     start_timeout_s: float = Field(default=180, gt=0)
     """Deadline from launch to the first healthy answer, seconds."""
+    router: Literal["sglang"] | None = None
+    """Have SGLang's router spread the prompts over the engines, a call each, which suits SGLang's way of
+    batching; the embedded engine decodes calls one after another. When absent the run spreads them itself."""
 
     @property
     def machines(self) -> int:
@@ -137,6 +140,14 @@ class SGLangEngine(EngineSection):
             if value is False:
                 raise ValueError(f'"{name}" is false: leave it out')
         return arguments
+
+    @model_validator(mode="after")
+    def _router_passes_it_on(self) -> "SGLangEngine":
+        if self.router and self.routed_experts:
+            raise ValueError(
+                'router "sglang" drops the routed experts that routed_experts asks for: leave one of them out'
+            )
+        return self
 
     @model_validator(mode="after")
     def _ranks_divide(self) -> "SGLangEngine":

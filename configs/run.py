@@ -70,6 +70,13 @@ class RunConfig(Section):
             raise ValueError(
                 "deterministic is true but engine.deterministic is false: make both true or both false"
             )
+        on_cpu = isinstance(self.engine, SGLangEngine) and self.engine.device == "cpu"
+        if self.deterministic and self.engine.router and on_cpu:
+            raise ValueError(
+                'deterministic is true but engine.router "sglang" leaves it to chance which prompts share a '
+                "batch, on which SGLang's results on a CPU depend: leave engine.router out or set "
+                "deterministic false"
+            )
         if self.rollout.max_new_tokens >= self.engine.context_length:
             raise ValueError(
                 f"rollout.max_new_tokens {self.rollout.max_new_tokens} leaves no room for a prompt in "

@@ -8,8 +8,8 @@ from prefect.cache_policies import NO_CACHE
 from prefect.tasks import exponential_backoff
 from ray.exceptions import GetTimeoutError, RayActorError
 
-from infra.engines.actor import EngineStartError
 from infra.engines.client import EngineError
+from infra.engines.server import EngineStartError
 from tasks.training.group import TrainerLost
 from tasks.weights.publish import PublishRefused
 

@@ -5,12 +5,24 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.command import REFERENCE_STEPS, Overnight, overnight_in
+from tests.support.engines import SGLANG_PYTHON
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-snapshots", action="store_true", help="write golden files anew")
     parser.addoption(
-        "--update-snapshots", action="store_true", help="write golden files anew"
+        "--engines",
+        default="embedded",
+        help="kinds of engine that the conformance suite examines: embedded, sglang or embedded,sglang",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    kinds = set(config.getoption("--engines").split(","))
+    if unknown := kinds - {"embedded", "sglang"}:
+        raise pytest.UsageError(f"--engines {', '.join(sorted(unknown))}: give embedded, sglang or both")
+    if "sglang" in kinds and not SGLANG_PYTHON.exists():
+        raise pytest.UsageError(f"--engines sglang needs {SGLANG_PYTHON}: run `make sglang-env` first")
 
 
 @pytest.fixture

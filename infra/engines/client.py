@@ -1,17 +1,31 @@
 """The only speaker of the engines' protocol: a synchronous client with a deadline on each call."""
 
-import ssl
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING
 
 import httpx
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from configs.errors import RunFailure
 from infra.engines import protocol
-from infra.engines.protocol import ModelInfo, PauseMode, RankChecksums, SamplingParams
+from infra.engines.checkpoint import (
+    Checkpoint,
+    Shapes,
+    WeightsMismatch,
+    read_checkpoint,
+    require_architecture,
+    require_complete,
+    require_fit,
+)
+from infra.engines.connection import Connection, parse
+from infra.engines.errors import EngineError, EngineFailed, EngineRefused, EngineTimeout, EngineUnreachable
+from infra.engines.generation import UNSTAMPED, Generation, Span, read_generation, read_logprobs
+from infra.engines.protocol import ModelInfo, PauseMode, RankChecksums, SamplingParams, ServerInfo
+
+if TYPE_CHECKING:
+    from infra.engines.tensors import NamedTensor
 
 __all__ = [
     "UNSTAMPED",
@@ -28,85 +42,58 @@ __all__ = [
     "Span",
 ]
 
-M = TypeVar("M", bound=BaseModel)
-UNSTAMPED = -1
-"""Version of tokens whose engine carries no stamp, or none that is a number."""
 _HEALTH_TIMEOUT_S = 5.0
 _PROBE_TIMEOUT_S = 30.0
+_CONTROL_CONNECTIONS = 8
+_BUCKET_BYTES = 64 * 2**20
 _RESULTS = TypeAdapter(list[protocol.GenerateResult])
 _VALUES = TypeAdapter(list[float] | list[list[float]])
 
 
-class EngineError(RunFailure):
-    """A call to an engine did not do what was asked."""
-
-    retryable: ClassVar[bool] = False
-
-
-class EngineUnreachable(EngineError):
-    """Nothing answers at the address, the connection broke, or the engine is not ready yet."""
-
-    retryable = True
-
-
-class EngineTimeout(EngineError):
-    """No answer within the deadline."""
-
-    retryable = True
-
-
-class EngineRefused(EngineError):
-    """The engine said no (4xx, or success false); the message is its own."""
-
-
-class EngineFailed(EngineError):
-    """The engine broke while it served the call (5xx), or gave an answer that is not the protocol's."""
-
-
-class Span(NamedTuple):
-    """Output tokens [start, end) were drawn from weight version `version`."""
-
-    version: int
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """One output. Log-probabilities are natural logs of softmax(logits / temperature)."""
-
-    tokens: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    spans: tuple[Span, ...]
-    finish_reason: Literal["stop", "length", "abort"]
-
-
 class EngineClient:
-    """Speaks to one engine over a reused connection; safe to share between threads."""
+    """Speaks to one engine over reused connections; safe to share between threads.
 
-    def __init__(self, url: str, timeout_s: float = 600) -> None:
-        """`timeout_s` is the deadline of every call but the health checks, seconds."""
+    Updates of weights take `flush_cache`, which drops the keys and values of the old weights. That needs an
+    engine that runs nothing, not paused or paused by `retract`. Under requests that are paused in place it is
+    refused, with the weights already changed: say flush_cache=False there, and those requests go on from the
+    keys and values of the old weights.
+    """
+
+    def __init__(self, url: str, timeout_s: float = 600, concurrency: int = 64) -> None:
+        """`timeout_s` is the deadline of every call but the health checks, seconds; at most `concurrency`
+        generate and score calls are under way at once, and control calls never wait for them."""
         self.url = url.rstrip("/")
-        no_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # spares each client the loading of the CA bundle
-        self._http = httpx.Client(base_url=self.url, timeout=timeout_s, trust_env=False, verify=no_tls)
+        self._generation = Connection(url, timeout_s, concurrency)
+        self._control = Connection(url, timeout_s, _CONTROL_CONNECTIONS)
+        self._seen: Checkpoint | None = None
 
     def close(self) -> None:
         """Give the connections back."""
-        self._http.close()
+        self._generation.close()
+        self._control.close()
 
     def generate(
-        self, prompts: Sequence[Sequence[int]], params: Sequence[SamplingParams], rid: str | None = None
+        self,
+        prompts: Sequence[Sequence[int]],
+        params: Sequence[SamplingParams],
+        rids: Sequence[str] | None = None,
+        routed_experts: bool = False,
     ) -> list[Generation]:
-        """One output for each prompt, as one batch; `rid` names it for `abort`. Waits while paused."""
+        """One output for each prompt, as one batch; `rids` name them for `abort`. Waits while paused.
+
+        With `routed_experts` each output also tells which experts its tokens went to.
+        """
         if not prompts:
             return []
         request = protocol.GenerateRequest(
             input_ids=[list(prompt) for prompt in prompts],
             sampling_params=list(params),
-            rid=rid,
+            rid=None if rids is None else list(rids),
             return_logprob=True,
+            return_routed_experts=routed_experts,
         )
-        return [_generation(result) for result in self._generate(request)]
+        layers = self._layers if routed_experts else None
+        return [read_generation(result, layers) for result in self._generate(request)]
 
     def score(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
         """Log-probabilities at temperature 1 of tokens[1:], given what precedes each. Waits while paused."""
@@ -119,43 +106,53 @@ class EngineClient:
             logprob_start_len=0,
         )
         scored = [result.meta_info.input_token_logprobs or () for result in self._generate(request)]
-        return [_logprobs(entries[1:]) for entries in scored]
+        return [read_logprobs(entries[1:]) for entries in scored]
 
     def healthy(self) -> bool:
         """Whether the server answers at all; cheap, and says nothing of the model."""
         try:
-            self._call("GET", "/health", timeout_s=_HEALTH_TIMEOUT_S)
+            self._control.get("/health", _HEALTH_TIMEOUT_S)
         except EngineError:
             return False
         return True
 
     def probe(self) -> None:
-        """Have the model make a step; an EngineError when it does not."""
-        self._call("GET", "/health_generate", timeout_s=_PROBE_TIMEOUT_S)
+        """Have the model make a step; an EngineError when it does not, be it for a pause."""
+        self._control.get("/health_generate", _PROBE_TIMEOUT_S)
 
     def model_info(self) -> ModelInfo:
         """What is served, and its weight version."""
-        return _parse(ModelInfo, self._call("GET", "/model_info", timeout_s=_HEALTH_TIMEOUT_S))
+        return parse(ModelInfo, self._control.get("/model_info", _HEALTH_TIMEOUT_S))
 
-    def pause(self, mode: PauseMode = "in_place") -> None:
-        """Stop generation before its next token; requests wait until `resume`."""
-        self._post("/pause_generation", protocol.PauseRequest(mode=mode))
+    def pause(self, mode: PauseMode = "retract") -> None:
+        """Stop generation before its next token; requests wait until `resume`.
+
+        retract has them compute keys and values anew after it, with the weights of that time; in_place has
+        them keep what they have; abort ends them.
+        """
+        self._control.post("/pause_generation", protocol.PauseRequest(mode=mode))
 
     def resume(self) -> None:
         """Go on after `pause`."""
-        self._post("/continue_generation", protocol.ContinueRequest())
+        self._control.post("/continue_generation", protocol.ContinueRequest())
 
     def abort(self, rid: str | None = None) -> None:
-        """End the requests whose id begins with `rid`, or all; they return the tokens that they have."""
-        self._post("/abort_request", protocol.AbortRequest(rid=rid or "", abort_all=rid is None))
+        """End the request with this id, or all; they return the tokens that they have, when not paused."""
+        self._control.post("/abort_request", protocol.AbortRequest(rid=rid or "", abort_all=rid is None))
 
     def flush_cache(self) -> None:
-        """Drop cached prefixes; EngineRefused while requests run."""
-        self._call("POST", "/flush_cache")
+        """Drop cached keys and values; EngineRefused while requests run, unless `retract` paused them."""
+        self._control.post("/flush_cache")
 
-    def update_from_disk(self, path: str | Path) -> None:
-        """Load the weights of a checkpoint folder that the engine can read; EngineRefused changes nothing."""
-        self._update("/update_weights_from_disk", protocol.UpdateFromDiskRequest(model_path=str(path)))
+    def update_from_disk(self, path: str | Path, flush_cache: bool = True) -> None:
+        """Load the weights of a checkpoint folder that both this process and the engine can read.
+
+        EngineRefused, with nothing changed, when it is not a whole checkpoint of what is served: SGLang
+        itself takes any, and answers success.
+        """
+        self._require_loadable(Path(path))
+        request = protocol.UpdateFromDiskRequest(model_path=str(path), flush_cache=flush_cache)
+        self._update("/update_weights_from_disk", request)
 
     def begin_update(self) -> None:
         """Open a weight-update session."""
@@ -164,6 +161,27 @@ class EngineClient:
     def end_update(self) -> None:
         """Close the weight-update session."""
         self._update("/end_weight_update")
+
+    def update_from_tensors(
+        self, tensors: Iterable["NamedTensor"], flush_cache: bool = True, bucket_bytes: int = _BUCKET_BYTES
+    ) -> None:
+        """Replace weights, by their names in the checkpoint, in a session of its own.
+
+        They are sent bucket by bucket: pause the engine if none may be drawn from in between. EngineRefused
+        when one does not fit: its bucket was not sent, nor what comes after it.
+        """
+        from infra.engines.tensors import buckets, pack  # with torch, which a client of requests can spare
+
+        self.begin_update()
+        try:
+            for bucket in buckets(tensors, bucket_bytes):
+                self._require_fit({name: tuple(t.shape) for name, t in bucket})  # SGLang dies of a misfit
+                request = protocol.UpdateFromTensorsRequest(
+                    serialized_named_tensors=[pack(bucket)] * self._ranks, flush_cache=flush_cache
+                )
+                self._update("/update_weights_from_tensor", request)
+        finally:
+            self.end_update()
 
     def init_update_group(
         self, address: str, port: int, rank_offset: int, world_size: int, group_name: str, backend: str
@@ -185,16 +203,27 @@ class EngineClient:
         self._update("/destroy_weights_update_group", request)
 
     def update_from_group(
-        self, names: Sequence[str], dtypes: Sequence[str], shapes: Sequence[Sequence[int]], group_name: str
+        self,
+        names: Sequence[str],
+        dtypes: Sequence[str],
+        shapes: Sequence[Sequence[int]],
+        group_name: str,
+        flush_cache: bool = True,
     ) -> None:
-        """Receive tensors, in order, that rank 0 broadcasts meanwhile; dtypes as in `float32`."""
+        """Receive tensors, in order, that rank 0 broadcasts meanwhile; dtypes as in `float32`. In a session.
+
+        EngineRefused when one does not fit; all were received, so that the group is still in step, and the
+        engine may hold a part of them.
+        """
         request = protocol.UpdateFromGroupRequest(
             names=list(names),
             dtypes=list(dtypes),
             shapes=[list(shape) for shape in shapes],
             group_name=group_name,
+            flush_cache=flush_cache,
         )
         self._update("/update_weights_from_distributed", request)
+        self._require_fit({name: tuple(shape) for name, shape in zip(names, shapes, strict=True)})
 
     def stamp(self, version: int) -> None:
         """Set the weight version that tokens carry from now on; running requests go on."""
@@ -204,87 +233,69 @@ class EngineClient:
     def checksums(self) -> tuple[RankChecksums, ...]:
         """Content hash of every served tensor, for each rank of the engine."""
         answer = self._update("/weights_checker", protocol.CheckWeightsRequest())
-        return _parse(protocol.CheckWeightsResponse, answer).ranks
+        return parse(protocol.CheckWeightsResponse, answer).ranks
 
     def get_weights(self, name: str, truncate_size: int = 100) -> list[float] | list[list[float]]:
         """The first rows (or values, of a vector) of a tensor."""
         request = protocol.GetWeightsRequest(name=name, truncate_size=truncate_size)
-        return _VALUES.validate_json(self._post("/get_weights_by_name", request).content)
+        return _VALUES.validate_json(self._control.post("/get_weights_by_name", request).content)
+
+    @cached_property
+    def _ranks(self) -> int:
+        """Tensor-parallel ranks, each of which takes a copy of every bucket."""
+        return parse(ServerInfo, self._control.get("/server_info", _HEALTH_TIMEOUT_S)).tp_size
+
+    @property
+    def _layers(self) -> int:
+        """Layers of the served model: what an array of routed experts is cut into."""
+        served = self._served(self.model_info())
+        if served is None or served.layers is None:
+            raise EngineFailed(
+                f"{self.url}: routed experts need a config.json beside the weights, with its layers"
+            )
+        return served.layers
+
+    def _require_loadable(self, folder: Path) -> None:
+        info = self.model_info()
+        served = self._served(info)
+        with self._refusing():
+            offered = read_checkpoint(folder)
+            require_architecture(offered, info.architectures or ())
+            if served is not None:
+                require_complete(offered, served.shapes)
+                require_fit(offered.shapes, served.shapes)
+
+    def _require_fit(self, offered: Shapes) -> None:
+        served = self._served(self.model_info())
+        if served is not None:
+            with self._refusing():
+                require_fit(offered, served.shapes)
+
+    def _served(self, info: ModelInfo) -> Checkpoint | None:
+        """The checkpoint that the engine names, or else the last that could be read here: a folder may be
+        gone by now, or on another machine."""
+        if self._seen is None or self._seen.folder != Path(info.model_path):
+            with suppress(WeightsMismatch):
+                self._seen = read_checkpoint(Path(info.model_path))
+        return self._seen
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
+        except WeightsMismatch as error:
+            raise EngineRefused(f"{self.url}: {error}") from None
 
     def _generate(self, request: protocol.GenerateRequest) -> list[protocol.GenerateResult]:
-        answer = self._post("/generate", request)
+        answer = self._generation.post("/generate", request)
         try:
             return _RESULTS.validate_json(answer.content)
         except ValidationError as error:
             raise EngineFailed(f"{answer.url}: not a /generate answer: {error.errors()[0]['msg']}") from None
 
     def _update(self, path: str, request: protocol.Request | None = None) -> httpx.Response:
-        answer = self._post(path, request)
-        outcome = _parse(protocol.UpdateResponse, answer)
+        answer = self._control.post(path, request)
+        outcome = parse(protocol.UpdateResponse, answer)
         if not outcome.success:
             raise EngineRefused(f"{answer.url}: {outcome.message}")
         return answer
-
-    def _post(self, path: str, request: protocol.Request | None = None) -> httpx.Response:
-        return self._call("POST", path, request.model_dump_json(exclude_none=True) if request else "{}")
-
-    def _call(
-        self, method: str, path: str, body: str | None = None, timeout_s: float | None = None
-    ) -> httpx.Response:
-        headers: Mapping[str, str] = {"Content-Type": "application/json"} if body is not None else {}
-        timeout = httpx.USE_CLIENT_DEFAULT if timeout_s is None else httpx.Timeout(timeout_s)
-        try:
-            answer = self._http.request(method, path, content=body, headers=headers, timeout=timeout)
-        except httpx.TimeoutException:
-            seconds = timeout_s or self._http.timeout.read
-            raise EngineTimeout(f"{self.url}{path}: no answer within {seconds:g} s") from None
-        except httpx.TransportError as error:
-            raise EngineUnreachable(f"{self.url}{path}: {error or type(error).__name__}") from None
-        if answer.is_success:
-            return answer
-        message = f"{answer.url}: {_message(answer)}"
-        if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
-            raise EngineUnreachable(message)
-        raise EngineFailed(message) if answer.is_server_error else EngineRefused(message)
-
-
-def _generation(result: protocol.GenerateResult) -> Generation:
-    meta = result.meta_info
-    return Generation(
-        tokens=result.output_ids,
-        logprobs=tuple(_logprobs(meta.output_token_logprobs or ())),
-        spans=tuple(Span(_version(span.version), span.start, span.end) for span in meta.weight_versions),
-        finish_reason=meta.finish_reason.type,
-    )
-
-
-def _logprobs(entries: Sequence[protocol.TokenLogprob]) -> list[float]:
-    values = [value for value, _, _ in entries if value is not None]
-    if len(values) < len(entries):
-        raise EngineFailed("the engine gave a log-probability that is not a number: load sound weights")
-    return values
-
-
-def _version(stamp: str) -> int:
-    try:
-        return int(stamp)
-    except ValueError:
-        return UNSTAMPED
-
-
-def _parse(model: type[M], answer: httpx.Response) -> M:
-    try:
-        return model.model_validate_json(answer.content)
-    except ValidationError as error:
-        raise EngineFailed(f"{answer.url}: not a {model.__name__}: {error.errors()[0]['msg']}") from None
-
-
-def _message(answer: httpx.Response) -> str:
-    """What the engine says is wrong, in one line, whichever of its two error shapes it chose."""
-    for shape in (protocol.ErrorResponse, protocol.UpdateResponse):
-        try:
-            body = shape.model_validate_json(answer.content)
-        except ValidationError:
-            continue
-        return body.error.message if isinstance(body, protocol.ErrorResponse) else body.message
-    return f"{answer.status_code} {answer.text.strip()[:500]}"

@@ -91,6 +91,7 @@ def _flag(name: str, value: str | int | float | bool | None) -> str:
 
 def _sglang_env(config: SGLangEngine) -> dict[str, str]:
     env = {"HF_HUB_OFFLINE": "1", "PYTHONPATH": "", "OMP_NUM_THREADS": str(config.threads)}
+    env["SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"] = "false"  # else /health fails in every pause
     if config.device == "cpu":
         all_cores = f"0-{(os.cpu_count() or 1) - 1}"
         ranks = config.tensor_parallel * config.data_parallel

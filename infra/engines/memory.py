@@ -19,7 +19,7 @@ def used_bytes() -> dict[str, int]:
         used = _amd()
     else:
         return {}
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or os.environ.get("HIP_VISIBLE_DEVICES")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", os.environ.get("HIP_VISIBLE_DEVICES"))
     return used if visible is None else {name: used[name] for name in visible.split(",") if name in used}
 
 

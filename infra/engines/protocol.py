@@ -39,7 +39,7 @@ class SamplingParams(Request):
     stop: tuple[str, ...] | str = ()
     """Strings that end the output; the token that completes one is kept."""
     sampling_seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
-    """Makes the sample a function of seed, prompt and weights; None draws a seed."""
+    """Makes the sample a function of seed, prompt and weights; None leaves the seed to the engine."""
     ignore_eos: bool = False
     """Go on after an end-of-sequence token."""
 
@@ -61,9 +61,24 @@ class GenerateRequest(Request):
     rid: list[str] | str | None = None
     """Request id; of a batch an id each, or one prefix for all."""
     return_logprob: bool = False
+    return_routed_experts: bool = False
+    """Which experts each token went to, of a mixture of experts."""
     logprob_start_len: int = Field(default=-1, ge=-1)
     """First prompt position to score; -1 scores none."""
     stream: Literal[False] = False
+
+
+class RoutedGenerateRequest(GenerateRequest):
+    """/generate as SGLang's router passes it on: with fields of its own that ask for nothing."""
+
+    model: None = None
+    return_text_in_logprobs: Literal[False] = False
+    log_metrics: bool = True
+    return_hidden_states: Literal[False] = False
+    background: Literal[False] = False
+    no_logs: bool = False
+    return_bytes: Literal[False] = False
+    return_entropy: Literal[False] = False
 
 
 class FinishReason(Response):
@@ -97,6 +112,8 @@ class MetaInfo(Response):
     output_token_logprobs: tuple[TokenLogprob, ...] | None = None
     input_token_logprobs: tuple[TokenLogprob, ...] | None = None
     """At temperature 1; the first is None."""
+    routed_experts: str | None = None
+    """Base64 of int32 [prompt + output - 1, layers, topk]."""
 
 
 class GenerateResult(Response):
@@ -125,6 +142,8 @@ class ServerInfo(Response):
     context_length: int
     max_running_requests: int
     """Most samples decoded together."""
+    tp_size: int = 1
+    """Tensor-parallel ranks."""
 
 
 class UpdateFromDiskRequest(Request):
@@ -132,6 +151,17 @@ class UpdateFromDiskRequest(Request):
 
     model_path: str
     load_format: Literal["auto", "safetensors"] | None = None
+    weight_version: str | None = None
+    abort_all_requests: bool = False
+    flush_cache: bool = True
+
+
+class UpdateFromTensorsRequest(Request):
+    """/update_weights_from_tensor, in a session."""
+
+    serialized_named_tensors: list[str]
+    """For each tensor-parallel rank a bucket of tensors: see `infra.engines.tensors`."""
+    load_format: Literal["flattened_bucket"] = "flattened_bucket"
     weight_version: str | None = None
     abort_all_requests: bool = False
     flush_cache: bool = True
@@ -156,7 +186,7 @@ class DestroyUpdateGroupRequest(Request):
 
 
 class UpdateFromGroupRequest(Request):
-    """/update_weights_from_distributed: receive these tensors, in order, from rank 0."""
+    """/update_weights_from_distributed, in a session: receive these tensors, in order, from rank 0."""
 
     names: list[str]
     dtypes: list[str]
@@ -201,7 +231,7 @@ class ContinueRequest(Request):
 
 
 class AbortRequest(Request):
-    """/abort_request: the requests whose id begins with `rid`, or all."""
+    """/abort_request: the request with id `rid`, or all."""
 
     rid: str = ""
     abort_all: bool = False

@@ -1,7 +1,6 @@
 """The run's engines: named Ray actors, each with a server process of its own."""
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,6 +12,9 @@ from ray.exceptions import RayError
 
 from infra.engines.actor import EngineActor
 from infra.engines.client import EngineClient, EngineError
+from infra.engines.router import Servers
+from tasks.cluster.actors import find_actor, named_actor, stop_actor
+from tasks.cluster.router import RunRouter
 from tasks.run import Run
 
 
@@ -29,14 +31,18 @@ class EngineFleet:
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        self._router = RunRouter(run) if run.config.engine.router else None
 
     def start(self, model_path: Path, probe: bool = False) -> list[Engine]:
         """Every engine up and healthy; those that already are stay as they are.
 
         An engine that has to be started loads `model_path` and takes no traffic until a version was
         published to it, since it carries no weight version yet. Calls have the deadline of a publish.
-        `probe` also starts those anew that hang with open ports.
+        `probe` also starts those anew that hang with open ports. No engine is behind the router from here on
+        until `servers` puts it there: one started anew may have the address of the one before.
         """
+        if self._router:
+            self._router.serve([])
         engines = [self._actors(index, model_path) for index in range(self._run.config.engine.count)]
         with ThreadPoolExecutor(max_workers=len(engines)) as pool:
             urls = list(pool.map(lambda actors: self._started(actors, probe), engines))
@@ -44,20 +50,30 @@ class EngineFleet:
         return [Engine(name, _client(url, deadline_s)) for name, url in zip(self._names(), urls, strict=True)]
 
     def serving(self, version: int) -> list[Engine]:
-        """The engines that answer and were stamped with `version`."""
-        return [engine for engine in self._reachable() if _version_of(engine) == str(version)]
+        """The engines that answer, were stamped with `version` and have not failed the router's probe."""
+        hanging = self._router.hanging() if self._router else set()
+        return [
+            engine
+            for engine in self._reachable()
+            if engine.client.url not in hanging and _version_of(engine) == str(version)
+        ]
+
+    def servers(self, engines: Sequence[Engine]) -> Servers:
+        """What prompts for these engines go to: they themselves, or the router with just them behind it."""
+        if self._router:
+            return self._router.serve([engine.client.url for engine in engines])
+        return [engine.client for engine in engines]
 
     def stop(self) -> None:
         """Stop the servers and their actors; fine when there are none."""
+        if self._router:
+            self._router.stop()
         for name in (name for index in range(self._run.config.engine.count) for name in self._members(index)):
-            if actor := self._find(name):
-                with contextlib.suppress(RayError):  # killing the actor takes its server with it
-                    ray.get(actor.stop.remote(), timeout=60)
-                ray.kill(actor)
+            stop_actor(self._run, name)
 
     def _reachable(self) -> Iterator[Engine]:
         for name in self._names():
-            actor = self._find(name)
+            actor = find_actor(self._run, name)
             if actor is None:
                 continue
             try:
@@ -85,26 +101,16 @@ class EngineFleet:
         name = self._names()[index]
         return [name, *(f"{name}-node-{rank}" for rank in range(1, self._run.config.engine.machines))]
 
-    def _find(self, name: str) -> Any | None:
-        try:
-            return ray.get_actor(name, namespace=self._run.namespace)
-        except ValueError:
-            return None
-
     def _actors(self, index: int, model_path: Path) -> list[Any]:
-        logs = self._run.home.logs / self._run.id
+        config, logs = self._run.config.engine, self._run.home.logs / self._run.id
         return [
-            ray.remote(EngineActor)
-            .options(
-                name=name,
-                namespace=self._run.namespace,
-                get_if_exists=True,
-                lifetime="detached",
-                num_cpus=0,
-                num_gpus=self._run.config.engine.devices,
-                max_restarts=-1,
+            named_actor(
+                self._run,
+                name,
+                EngineActor,
+                *(config, index, model_path, logs / f"{name}.log", rank),
+                devices=config.devices,
             )
-            .remote(self._run.config.engine, index, model_path, logs / f"{name}.log", rank)
             for rank, name in enumerate(self._members(index))
         ]
 

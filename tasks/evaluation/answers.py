@@ -8,7 +8,8 @@ from transformers import PreTrainedTokenizerBase
 
 from configs.errors import RunFailure
 from configs.run import RunConfig
-from infra.engines.client import EngineClient, Generation, SamplingParams
+from infra.engines.client import Generation, SamplingParams
+from infra.engines.router import Servers
 from tasks.reward.grade import decode_responses, read_answer
 from tasks.rollout.dispatch import Request, dispatch, sampling_seed
 from tasks.rollout.generate import PromptLengthError
@@ -35,7 +36,7 @@ class Answers:
 
 
 def collect_answers(
-    clients: Sequence[EngineClient],
+    servers: Servers,
     problems: Sequence[Problem],
     tokenizer: PreTrainedTokenizerBase,
     config: RunConfig,
@@ -47,7 +48,7 @@ def collect_answers(
     fitting = _fitting(prompts, config, dataset)
     samples = config.evaluation.samples
     requests = [request for n in fitting for request in _requests(prompts[n], n, config, dataset)]
-    generations = iter(dispatch(clients, requests, config.engine.batch_size))
+    generations = iter(dispatch(servers, requests, config.engine.batch_size))
     answers = [Answers(problem, None, (None,) * samples, 0, asked=False) for problem in problems]
     for number in fitting:
         answers[number] = _read(

@@ -6,7 +6,7 @@ from statistics import fmean
 from transformers import PreTrainedTokenizerBase
 
 from configs.run import RunConfig
-from infra.engines.client import EngineClient
+from infra.engines.router import Servers
 from tasks.evaluation.answers import Answers, collect_answers
 from tasks.evaluation.report import EvaluationReport, ProblemResult
 from tasks.evaluation.scores import bootstrap_interval, majority, pass_at_k
@@ -14,7 +14,7 @@ from tasks.samples import Problem
 
 
 def evaluate(
-    clients: Sequence[EngineClient],
+    servers: Servers,
     problems: Sequence[Problem],
     tokenizer: PreTrainedTokenizerBase,
     config: RunConfig,
@@ -28,7 +28,7 @@ def evaluate(
     Raises PromptLengthError when no prompt fits, EvaluationError when an answer was aborted or came from
     another version, and what `dispatch` raises.
     """
-    answers = collect_answers(clients, problems, tokenizer, config, dataset, version)
+    answers = collect_answers(servers, problems, tokenizer, config, dataset, version)
     k = config.evaluation.samples
     results = tuple(map(_result, answers))
     averages = [result.correct / k for result in results]

@@ -20,10 +20,10 @@ def evaluate_version(run: Run, version: int, dataset: Path | None = None) -> Eva
     found = find_report(run, version, HELD_OUT) if dataset is None else None
     if found and found.settings == run.config.evaluation:
         return found
-    clients = serving_clients(run, version)
+    servers = serving_clients(run, version)
     tokenizer = prepared_tokenizer(run.config.model, run.home)
     name = _name(dataset) if dataset else HELD_OUT
-    report = evaluate(clients, _problems(run, dataset), tokenizer, run.config, name, version)
+    report = evaluate(servers, _problems(run, dataset), tokenizer, run.config, name, version)
     save_report(run, report)
     return report
 

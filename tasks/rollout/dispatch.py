@@ -16,6 +16,7 @@ from infra.engines.client import (
     Generation,
     SamplingParams,
 )
+from infra.engines.router import RouterClient, Servers
 
 log = logging.getLogger(__name__)
 
@@ -38,16 +39,21 @@ def sampling_seed(*names: int | str) -> int:
     return int.from_bytes(digest[:4], "big") >> 1
 
 
-def dispatch(clients: Sequence[EngineClient], requests: Sequence[Request], per_call: int) -> list[Generation]:
+def dispatch(servers: Servers, requests: Sequence[Request], per_call: int) -> list[Generation]:
     """Generations in the order of the requests, `per_call` requests a call.
 
     The engines take the calls in turn and work side by side. Which requests share a call does not depend
     on the engines: a call that an engine left unanswered is redone, composed the same, on one that still
-    answers. Raises the last EngineUnreachable or EngineTimeout when no engine is left.
+    answers. A router does the like, with a call for each request. Raises the last EngineUnreachable or
+    EngineTimeout when no engine is left.
     """
+    if isinstance(servers, RouterClient):
+        return servers.generate(
+            [request.prompt for request in requests], [request.params for request in requests]
+        )
     calls = {first: requests[first : first + per_call] for first in range(0, len(requests), per_call)}
     answered: dict[int, list[Generation]] = {}
-    alive = list(clients)
+    alive = list(servers)
     if not alive:
         raise EngineUnreachable("no engine is serving: nothing to send prompts to")
     while len(answered) < len(calls):

@@ -7,7 +7,8 @@ from transformers import PreTrainedTokenizerBase
 
 from configs.errors import UserError
 from configs.run import RunConfig
-from infra.engines.client import EngineClient, Generation, SamplingParams
+from infra.engines.client import Generation, SamplingParams
+from infra.engines.router import Servers
 from tasks.rollout.dispatch import Request, dispatch, sampling_seed
 from tasks.samples import Group, Problem, RolloutBatch, Sample, VersionSpan
 
@@ -17,7 +18,7 @@ class PromptLengthError(UserError):
 
 
 def generate_batch(
-    clients: Sequence[EngineClient],
+    servers: Servers,
     problems: Sequence[Problem],
     tokenizer: PreTrainedTokenizerBase,
     config: RunConfig,
@@ -37,7 +38,7 @@ def generate_batch(
         for sample in range(per_prompt)
     ]
     groups_per_call = math.ceil(len(problems) / config.engine.count)
-    generations = dispatch(clients, requests, groups_per_call * per_prompt)
+    generations = dispatch(servers, requests, groups_per_call * per_prompt)
     return RolloutBatch(
         step,
         tuple(

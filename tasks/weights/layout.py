@@ -5,6 +5,7 @@ Hugging Face's tensors as they are.
 """
 
 import json
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -21,8 +22,11 @@ _STACKED = {
     "fused_qkv_a_proj_with_mqa": ("q_a_proj", "kv_a_proj_with_mqa"),
 }
 """SGLang's stacked layers, and what is stacked in them by rows."""
-_BY_ROWS = {"embed_tokens", "lm_head", "q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"}
-_BY_COLUMNS = {"o_proj", "down_proj"}
+_EXPERTS = {"w13_weight": (("gate_proj", "up_proj"), ("w1", "w3")), "w2_weight": (("down_proj",), ("w2",))}
+"""What SGLang keeps of all experts of a layer, and what is stacked in it expert after expert; Mixtral's names
+come second."""
+_BY_ROWS = {"embed_tokens", "lm_head", "q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "w1", "w3"}
+_BY_COLUMNS = {"o_proj", "down_proj", "w2"}
 _KEY_VALUE = {"k_proj", "v_proj"}
 _BY_TOKEN = {"embed_tokens", "lm_head"}
 _TOKEN_MULTIPLE = 64
@@ -50,6 +54,14 @@ def _sources(name: str, manifest: Manifest) -> tuple[str, ...]:
     for stacked, parts in _STACKED.items():
         if f".{stacked}." in name:
             return tuple(name.replace(stacked, part) for part in parts)
+    module, _, last = name.rpartition(".")
+    for parts in _EXPERTS.get(last, ()):
+        if f"{module}.0.{parts[0]}.weight" in manifest.tensors:
+            experts = sum(
+                name.startswith(f"{module}.") and name.endswith(f".{parts[0]}.weight")
+                for name in manifest.tensors
+            )
+            return tuple(f"{module}.{expert}.{part}.weight" for expert in range(experts) for part in parts)
     return ()
 
 
@@ -62,8 +74,12 @@ class _Shards:
         self._checkpoint = checkpoint
         self._hashes = {name: entry.hash for name, entry in manifest.tensors.items()}
         self._rank, self._ranks = place.tp_rank, place.tp_size
-        config = json.loads((folder / "config.json").read_text())
-        self._key_value_heads: int = config.get("num_key_value_heads", self._ranks)
+        self._folder = folder
+
+    @cached_property
+    def _key_value_heads(self) -> int:
+        config = json.loads((self._folder / "config.json").read_text())
+        return config.get("num_key_value_heads", self._ranks)
 
     def match(self, names: tuple[str, ...], held: str) -> bool:
         """Whether `held` is the hash of this rank's parts of the named tensors, stacked by rows."""
@@ -74,10 +90,22 @@ class _Shards:
         whole = {name: self._checkpoint.part(name, None, 0, 1) for name in names}
         if any(tensor_hash(tensor) != self._hashes[name] for name, tensor in whole.items()):
             return False  # the folder itself is not what the manifest says
-        return held == tensor_hash(torch.cat([self._part(name, tensor) for name, tensor in whole.items()]))
+        divisions = range(1, self._ranks + 1) if ".experts." in names[0] else (1,)
+        return any(
+            held == tensor_hash(torch.cat(self._parts(whole, groups)))
+            for groups in divisions
+            if self._ranks % groups == len(names) % groups == 0
+        )
 
-    def _part(self, name: str, tensor: Tensor) -> Tensor:
-        module, rank, ranks = name.split(".")[-2], self._rank, self._ranks
+    def _parts(self, whole: dict[str, Tensor], groups: int) -> list[Tensor]:
+        """What this rank keeps of the tensors, when so many groups of ranks have experts of their own."""
+        size, share = self._ranks // groups, len(whole) // groups
+        first = self._rank // size * share
+        mine = list(whole.items())[first : first + share]
+        return [self._part(name, tensor, self._rank % size, size) for name, tensor in mine]
+
+    def _part(self, name: str, tensor: Tensor, rank: int, ranks: int) -> Tensor:
+        module = name.split(".")[-2]
         if module in _BY_TOKEN:
             tensor = torch.cat([tensor, tensor.new_zeros(self._padding(len(tensor)), *tensor.shape[1:])])
         if module in _KEY_VALUE and ranks > self._key_value_heads:  # some ranks share a head

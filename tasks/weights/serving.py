@@ -2,7 +2,8 @@
 
 import contextlib
 
-from infra.engines.client import EngineClient, EngineError, EngineTimeout
+from infra.engines.client import EngineError, EngineTimeout
+from infra.engines.router import Servers
 from infra.store.base import KeyMissingError
 from tasks.cluster.engines import EngineFleet
 from tasks.commits import PublishReport
@@ -30,11 +31,11 @@ def publish_version(run: Run, version: int, parent: int | None) -> PublishReport
         raise
 
 
-def serving_clients(run: Run, version: int) -> list[EngineClient]:
-    """Clients of all the run's engines, each with `version` verified on it.
+def serving_clients(run: Run, version: int) -> Servers:
+    """What prompts for `version` go to: all the run's engines, each with the version verified on it.
 
     An engine that is down is started again, and one that holds anything else gets the version from its
-    exported folder, with hashes and probe checked, before its client is handed out.
+    exported folder, with hashes and probe checked, before it is handed out or put behind the router.
     """
     fleet = EngineFleet(run)
     serving = {engine.name for engine in fleet.serving(version)}
@@ -42,7 +43,7 @@ def serving_clients(run: Run, version: int) -> list[EngineClient]:
         staged = read_staged(run, version)
         behind = [engine for engine in fleet.start(staged.folder, probe=True) if engine.name not in serving]
         publish(behind, staged, FromDisk(), run.config.publish)
-    return [engine.client for engine in fleet.serving(version)]
+    return fleet.servers(fleet.serving(version))
 
 
 def _transfer(run: Run) -> Transfer:

@@ -4,7 +4,7 @@ import psutil
 import pytest
 
 from tests.chaos.conftest import SETTINGS
-from tests.support.chaos import engines_below, wait_for_commits
+from tests.support.chaos import servers_below, wait_for_commits
 from tests.support.command import Overnight, run_arguments
 
 STEPS = 6
@@ -21,10 +21,10 @@ def test_a_killed_engine_is_replaced_and_the_run_ends_with_the_same_weights(
     process = overnight.start("run", *arguments)
     try:
         wait_for_commits(overnight, process, "struck", 3)
-        (engine,) = engines_below(process)
+        (engine,) = servers_below(process.pid)
         engine.kill()
         wait_for_commits(overnight, process, "struck", 5)
-        (replacement,) = engines_below(process)
+        (replacement,) = servers_below(process.pid)
         assert replacement.pid != engine.pid
         assert not psutil.pid_exists(engine.pid)
         _, err = process.communicate(timeout=300)

@@ -16,20 +16,25 @@ def committed_steps(home: Path, run_id: str) -> int:
 
 def wait_for_commits(overnight: Overnight, process: subprocess.Popen[str], run_id: str, commits: int) -> None:
     """Wait until the run that the process works on has so many commits."""
-    deadline = time.monotonic() + 200
+    deadline = time.monotonic() + 300
     while committed_steps(overnight.home, run_id) < commits:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline, "the run makes no commits"
         time.sleep(0.05)
 
 
-def engines_below(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """The embedded engine servers that the process has running."""
+def servers_below(pid: int, argument: str = "infra.engines.embedded") -> list[psutil.Process]:
+    """The servers below a process that were started with an argument; the embedded engines by default."""
     return [
-        child
-        for child in psutil.Process(process.pid).children(recursive=True)
-        if "infra.engines.embedded" in _command_line(child)
+        child for child in psutil.Process(pid).children(recursive=True) if argument in _command_line(child)
     ]
+
+
+def server_at(url: str) -> psutil.Process:
+    """This process's child that listens at a URL."""
+    port = int(url.rsplit(":", 1)[1])
+    children = psutil.Process().children()
+    return next(child for child in children if any(n.laddr.port == port for n in child.net_connections()))
 
 
 def _command_line(process: psutil.Process) -> list[str]:

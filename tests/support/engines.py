@@ -1,7 +1,6 @@
 """Running engines, checkpoints to serve, and transformers as the reference."""
 
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,13 +12,19 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+from configs.engine import EmbeddedEngine, EngineConfig
 from infra.engines.client import EngineClient, EngineRefused, Generation, SamplingParams
-from infra.process import free_port, spawn, stop_tree, wait_until
+from infra.engines.launch import launch
+from infra.process import free_port, log_tail, spawn, stop_tree, wait_until
 
-TINY_MODEL = Path(__file__).parents[2] / "configs/models/tiny-arithmetic"
+ROOT = Path(__file__).parents[2]
+TINY_MODEL = ROOT / "configs/models/tiny-arithmetic"
+SGLANG_PYTHON = ROOT / ".venv-sglang/bin/python"
+"""Where `make sglang-env` puts SGLang."""
 RUNNING_PROMPT = [5, 6, 7]
 RUNNING_TEMPERATURE = 3.0
 """High enough that a long output does not fall into a certain repetition."""
+_FIRST_TOKENS_S = 0.3
 
 
 @dataclass(frozen=True)
@@ -39,31 +44,39 @@ class ServedFolder:
 
     @contextmanager
     def running(self, tokens: int, prompts: int = 1) -> Iterator["Future[list[Generation]]"]:
-        """A request of `tokens` new tokens that is under way; what is left of it at the end is aborted."""
+        """A request of `tokens` new tokens that has some already; what is left of it at the end is aborted.
+
+        Its prompts have the ids running-0, running-1 and so on.
+        """
         params = SamplingParams(
             max_new_tokens=tokens, ignore_eos=True, sampling_seed=1, temperature=RUNNING_TEMPERATURE
         )
+        ids = [f"running-{number}" for number in range(prompts)]
         with ThreadPoolExecutor(1) as pool:
-            future = pool.submit(
-                self.client.generate, [RUNNING_PROMPT] * prompts, [params] * prompts, "running"
-            )
+            future = pool.submit(self.client.generate, [RUNNING_PROMPT] * prompts, [params] * prompts, ids)
             try:
                 wait_until(self.busy, 10, "the request", every_s=0.005)
+                time.sleep(_FIRST_TOKENS_S)
                 yield future
             finally:
                 self.client.resume()
-                self.client.abort("running")
+                self.client.abort()
 
 
 @contextmanager
-def embedded_engine(folder: Path, log: Path, context_length: int) -> Iterator[ServedFolder]:
-    """An embedded engine on a free port."""
+def running_engine(config: EngineConfig, folder: Path, log: Path) -> Iterator[ServedFolder]:
+    """An engine of any kind on a free port."""
     port = free_port()
-    options = [f"--model-path={folder}", f"--port={port}", f"--context-length={context_length}"]
-    process = spawn([sys.executable, "-m", "infra.engines.embedded", *options], log)
+    server = launch(config, folder, port)
+    process = spawn(server.command, log, server.env)
     client = EngineClient(f"http://127.0.0.1:{port}", timeout_s=60)
     try:
-        wait_until(client.healthy, 60, f"the engine ({log})")
+        wait_until(
+            lambda: client.healthy() or process.poll() is not None,
+            config.start_timeout_s,
+            f"the engine ({log})",
+        )
+        assert process.poll() is None, log_tail(log)
         yield ServedFolder(client, folder)
     finally:
         client.close()
@@ -73,7 +86,7 @@ def embedded_engine(folder: Path, log: Path, context_length: int) -> Iterator[Se
 @contextmanager
 def tiny_engine(folder: Path, version: int) -> Iterator[EngineClient]:
     """A client of a new engine of the tiny model, stamped `version`; its log goes to the folder."""
-    with embedded_engine(TINY_MODEL, folder / "engine.log", context_length=192) as served:
+    with running_engine(EmbeddedEngine(), TINY_MODEL, folder / "engine.log") as served:
         served.client.stamp(version)
         yield served.client
 

@@ -23,6 +23,7 @@ from infra.engines.client import (
     EngineUnreachable,
     ModelInfo,
     PauseMode,
+    RankChecksums,
 )
 from tasks.cluster.engines import Engine
 from tasks.run import Run
@@ -31,7 +32,7 @@ from tasks.training.errors import CheckpointUnusable, StepOutOfOrder, TrainerErr
 from tasks.training.group import TrainerGroup
 from tasks.training.report import TrainReport
 from tasks.weights.bridge.buckets import TensorSpec
-from tasks.weights.manifest import Manifest, tensor_hash
+from tasks.weights.manifest import Manifest, overall_hash, tensor_hash
 
 INITIAL = 1.0
 """The weights that `load` gives."""
@@ -250,7 +251,7 @@ class FakeEngine(EngineClient):
         self._enter("stamp")
         self.version = version
 
-    def pause(self, mode: PauseMode = "in_place") -> None:
+    def pause(self, mode: PauseMode = "retract") -> None:
         self._enter("pause")
         self.paused = True
 
@@ -258,16 +259,17 @@ class FakeEngine(EngineClient):
         self._enter("resume")
         self.paused = False
 
-    def checksums(self) -> dict[str, str]:
+    def checksums(self) -> tuple[RankChecksums, ...]:
         self._enter("checksums")
-        return {name: tensor_hash(tensor) for name, tensor in self.tensors.items()}
+        hashes = {name: tensor_hash(tensor) for name, tensor in self.tensors.items()}
+        return (RankChecksums(checksums=hashes, per_gpu_checksum=overall_hash(hashes)),)
 
     def score(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
         self._enter("score")
         assert not self.paused, "a paused engine answers nothing"
         return _logprobs(self.weights, sequences)
 
-    def update_from_disk(self, path: str | Path) -> None:
+    def update_from_disk(self, path: str | Path, flush_cache: bool = True) -> None:
         self._enter("update_from_disk")
         assert self.paused and self.version == UNSTAMPED, "weights change under traffic"
         self.tensors = load_file(Path(path) / "model.safetensors")
@@ -298,7 +300,12 @@ class FakeEngine(EngineClient):
             raise EngineRefused(f"not a member of {group_name}")
 
     def update_from_group(
-        self, names: Sequence[str], dtypes: Sequence[str], shapes: Sequence[Sequence[int]], group_name: str
+        self,
+        names: Sequence[str],
+        dtypes: Sequence[str],
+        shapes: Sequence[Sequence[int]],
+        group_name: str,
+        flush_cache: bool = True,
     ) -> None:
         self._enter("update_from_group")
         assert self.updating, "tensors come outside of an update"

@@ -14,7 +14,8 @@ def main() -> None:
     import torch  # after the port: a taken one is told at once
     import uvicorn
 
-    from infra.engines.embedded.app import Engine, create_app
+    from infra.engines.embedded.app import create_app
+    from infra.engines.embedded.engine import Engine
     from infra.engines.embedded.model import ServedModel
 
     torch.set_num_threads(options.threads)

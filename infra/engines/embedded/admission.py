@@ -1,5 +1,6 @@
 """From a /generate body to sequences, and from finished sequences to its answer."""
 
+import base64
 import secrets
 import uuid
 
@@ -29,9 +30,8 @@ def admit(request: GenerateRequest, model: ServedModel) -> list[Sequence]:
         _check(f"input_ids[{number}]", prompt, param, request, model)
         seed = secrets.randbits(63) if param.sampling_seed is None else param.sampling_seed
         scored = request.return_logprob and request.logprob_start_len >= 0
-        sequences.append(
-            Sequence(id_, tuple(prompt), param, seed, request.logprob_start_len if scored else None)
-        )
+        score_from = request.logprob_start_len if scored else None
+        sequences.append(Sequence(id_, tuple(prompt), param, seed, score_from, request.return_routed_experts))
     return sequences
 
 
@@ -98,6 +98,10 @@ def _check(
         )
     if request.logprob_start_len >= len(prompt):
         raise BadRequest(f"logprob_start_len {request.logprob_start_len} is past the end of {name}")
+    if request.return_routed_experts and model.routing is None:
+        raise BadRequest("return_routed_experts: the served model has no experts")
+    if request.return_routed_experts and params.max_new_tokens == 0:
+        raise BadRequest("return_routed_experts needs max_new_tokens of at least 1")
     if params.stop_strings and not model.text.available:
         raise BadRequest("stop needs a tokenizer.json beside the weights: leave it out")
 
@@ -124,6 +128,7 @@ def _result(sequence: Sequence, text: str, with_logprobs: bool) -> GenerateResul
             weight_versions=tuple(sequence.spans),
             output_token_logprobs=_entries(sequence.logprobs, sequence.output) if with_logprobs else None,
             input_token_logprobs=_prompt_entries(sequence),
+            routed_experts=_encoded_experts(sequence),
         ),
     )
 
@@ -137,3 +142,9 @@ def _prompt_entries(sequence: Sequence) -> tuple[TokenLogprob, ...] | None:
         return None
     first, *rest = sequence.prompt[sequence.score_from :]
     return ((None, first, None), *_entries(sequence.prompt_logprobs, rest))
+
+
+def _encoded_experts(sequence: Sequence) -> str | None:
+    if sequence.routed_experts_TLE is None:
+        return None
+    return base64.b64encode(sequence.routed_experts_TLE.numpy().tobytes()).decode()

@@ -33,7 +33,7 @@ BetweenSteps = Callable[[], Notice]
 
 
 def decode(model: ServedModel, sequences: list[Sequence], between_steps: BetweenSteps) -> None:
-    """Fill in output, log-probabilities, spans and finish reason of every sequence (at least one)."""
+    """Fill in what is drawn for every sequence (at least one), and where it ends."""
     batch = _Batch(model, sequences)
     logits_BV = batch.prefill_prompts()
     while True:
@@ -49,7 +49,8 @@ def decode(model: ServedModel, sequences: list[Sequence], between_steps: Between
 class _Batch:
     """State of a batch. Rows are the running sequences: row r is sequences[self._members[r]].
 
-    Shape letters: S sequences, B rows, P prompt columns, N output positions, V vocabulary, K columns so far.
+    Shape letters: S sequences, B rows, P prompt columns, N output positions, V vocabulary, K columns so far,
+    L layers, E experts a token.
     Prompts are padded on the left to P columns; output position n of every row stands in column P + n.
     """
 
@@ -77,6 +78,9 @@ class _Batch:
         self._with_stops = [number for number, s in enumerate(sequences) if s.params.stop_strings]
         self._storage = KeyValues(len(sequences), self._width + most_new - 1)
         self._mask_B11K = _padding_mask(self._pads, self._width + most_new, model.dtype)
+        self._experts_SKLE = None
+        if model.routing is not None and any(sequence.wants_experts for sequence in sequences):
+            self._experts_SKLE = model.routing.empty(len(sequences), self._width + most_new)
 
     @property
     def finished(self) -> bool:
@@ -100,13 +104,16 @@ class _Batch:
         self._note_version()
         column = self._width + self._step - 1
         mask = None if self._mask_B11K is None else self._mask_B11K[..., : column + 1]
-        return self._model.logits(
+        rows = torch.arange(len(self._members))
+        logits_B1V = self._model.logits(
             self._tokens_SK[self._members, column][:, None],
             (column - self._pads)[:, None],
             mask,
-            Append(self._storage, len(self._members), column),
+            Append(self._storage, len(rows), column),
             last=1,
-        )[:, 0]
+        )
+        self._note_experts(rows, rows, column, column + 1)
+        return logits_B1V[:, 0]
 
     def sample(self, logits_BV: torch.Tensor) -> None:
         """Draw the next token of every row, and end the rows that it completes."""
@@ -158,6 +165,9 @@ class _Batch:
             sequence.output = outputs_SN[number][:length]
             sequence.logprobs = logprobs_SN[number][:length]
             sequence.spans = _spans(self._versions, length)
+            if sequence.wants_experts and self._experts_SKLE is not None:
+                begin, end = self._width - len(sequence.prompt), self._width + length - 1
+                sequence.routed_experts_TLE = self._experts_SKLE[number, begin:end].clone()
 
     def _prefill(self, firsts: torch.Tensor, sources: torch.Tensor, width: int) -> torch.Tensor:
         """Run rows `firsts`; the keys, values and logits of firsts[sources[r]] become those of row r."""
@@ -177,8 +187,17 @@ class _Batch:
                     last=1,
                 )[:, 0]
             )
+            self._note_experts(rows, sources[rows] - begin, 0, width)
             begin += len(part)
         return torch.cat(logits)[sources]
+
+    def _note_experts(self, rows: torch.Tensor, sources: torch.Tensor, begin: int, end: int) -> None:
+        """Keep the choices of the newest pass: its row sources[i] ran columns [begin, end) of row rows[i]."""
+        if self._experts_SKLE is None or self._model.routing is None:
+            return
+        passed = int(sources.max()) + 1
+        choices_BTLE = self._model.routing.newest(passed, end - begin)
+        self._experts_SKLE[self._members[rows].cpu(), begin:end] = choices_BTLE[sources.cpu()]
 
     def _note_version(self) -> None:
         if not self._versions or self._versions[-1][1] != self._model.version:

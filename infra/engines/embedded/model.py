@@ -10,8 +10,10 @@ from transformers.cache_utils import Cache
 from transformers.initialization import no_init_weights
 from transformers.utils import logging
 
+from infra.engines.checkpoint import WeightsMismatch, read_checkpoint, require_architecture
+from infra.engines.embedded.routing import RouterTap
 from infra.engines.embedded.text import TextCodec
-from infra.engines.embedded.weights import LiveWeights, WeightsMismatch
+from infra.engines.embedded.weights import LiveWeights
 from infra.engines.protocol import UNSTAMPED
 
 
@@ -38,16 +40,15 @@ class ServedModel:
         self._module.tie_weights()
         self._module.to(device).eval().requires_grad_(False)
         self.weights = LiveWeights(self._module)
-        self.weights.load_folder(folder)
+        self.weights.load_checkpoint(read_checkpoint(folder))
+        self.routing = RouterTap.on(self._module)
+        """None for a model without experts."""
 
     def load_folder(self, folder: Path) -> None:
         """Replace the weights by those of a checkpoint of the same architecture, or raise WeightsMismatch."""
-        offered = _read_config(folder)
-        if offered.architectures != self.config.architectures:
-            raise WeightsMismatch(
-                f"{folder} holds a {offered.architectures}, this engine serves a {self.config.architectures}"
-            )
-        self.weights.load_folder(folder)
+        offered = read_checkpoint(folder)
+        require_architecture(offered, self.config.architectures or ())
+        self.weights.load_checkpoint(offered)
         self.folder = folder
 
     def logits(

@@ -58,6 +58,7 @@ class Worker:
         self._running: _Request | None = None
         self._commands: deque[_Task] = deque()
         self._paused = False
+        self._retracted = False
         self._recompute = False
         self._abort_asked = False
         self.steps = 0
@@ -74,6 +75,12 @@ class Worker:
     def paused(self) -> bool:
         """Whether generation is paused."""
         return self._paused
+
+    @property
+    def holds_old_keys(self) -> bool:
+        """Whether, in a pause, a request will go on from the keys and values that it has."""
+        with self._changed:
+            return self._paused and self._running is not None and not self._retracted
 
     def generate(self, sequences: list[Sequence]) -> "Future[None]":
         """Fill in the sequences, in chunks of the batch size in the order given."""
@@ -99,14 +106,15 @@ class Worker:
         """Stop before the next token; new requests wait."""
         with self._changed:
             self._paused = True
-            self._recompute |= mode == "retract"
+            if mode == "retract":
+                self._retracted = self._recompute = True
         if mode == "abort":
             self.abort(lambda sequence: True)
 
     def resume(self) -> None:
         """End a pause."""
         with self._changed:
-            self._paused = False
+            self._paused = self._retracted = False
             self._changed.notify_all()
 
     def abort(self, chosen: Callable[[Sequence], bool]) -> None:
@@ -135,6 +143,7 @@ class Worker:
                     if not self._paused or request.aborted:
                         self._requests.remove(request)
                         self._running = request
+                        self._recompute = False  # it has nothing yet
                         return request
                 self._changed.wait()
 

@@ -76,6 +76,15 @@ def test_set_takes_yaml_values_for_nested_fields(preset):
         ("loop.mode=ahead", ['deterministic is true but loop.mode is "ahead"', 'set loop.mode "sync" or']),
         ("rollout.max_new_tokens=192", ["rollout.max_new_tokens 192", "raise engine.context_length"]),
         ("evaluation.max_new_tokens=192", ["evaluation.max_new_tokens 192", "raise engine.context_length"]),
+        ("engine.router=nginx", ["engine", "router", "'sglang'"]),
+        (
+            "engine={kind: sglang, python: p, router: sglang, routed_experts: true}",
+            ['router "sglang" drops the routed experts', "leave one of them out"],
+        ),
+        (
+            "engine={kind: sglang, python: p, device: cpu, router: sglang}",
+            ["deterministic is true but engine.router", "set deterministic false"],
+        ),
         ("trainer.adam_betas=[0.9, 1.0]", ["trainer", "adam_betas", "[0, 1)"]),
         ("loop.steps", ["--set", "write it as section.field=value"]),
         ("=3", ["--set", "write it as section.field=value"]),

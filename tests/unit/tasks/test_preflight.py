@@ -107,6 +107,12 @@ def test_a_store_without_room(home: Home, monkeypatch: pytest.MonkeyPatch) -> No
     preflight(config("publish.keep_versions=2"), home)
 
 
+def test_a_router_that_is_not_installed(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    preflight(config("engine.router=sglang"), home)
+    monkeypatch.setattr("tasks.preflight.find_spec", lambda _: None)
+    assert "engine.router needs the package sglang-router" in refusal(home, "engine.router=sglang")
+
+
 @pytest.mark.parametrize("taken", [0, 1])
 def test_an_engine_port_that_is_taken(home: Home, taken: int) -> None:
     with socket.socket() as listener:

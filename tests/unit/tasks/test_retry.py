@@ -7,8 +7,8 @@ from prefect.states import Failed
 from ray.exceptions import ActorDiedError, GetTimeoutError
 
 from configs.errors import RunFailure, UserError
-from infra.engines.actor import EngineStartError
 from infra.engines.client import EngineFailed, EngineRefused, EngineTimeout, EngineUnreachable
+from infra.engines.server import EngineStartError
 from infra.store.base import KeyExistsError, StoreError
 from tasks.retry import can_heal, retryable
 from tasks.training.errors import CheckpointUnusable, StepRefused, TrainerError, TrainerLost

@@ -1,8 +1,6 @@
 """An engine's process: started, found taken, broken, killed, stopped."""
 
-import os
 import shutil
-import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +10,11 @@ import pytest
 
 from configs.engine import EmbeddedEngine
 from infra.engines import actor as actor_module
-from infra.engines.actor import EngineActor, EngineStartError
+from infra.engines.actor import EngineActor
 from infra.engines.client import EngineClient
+from infra.engines.server import EngineStartError
 from infra.process import free_port
+from tests.support.chaos import server_at
 from tests.support.engines import TINY_MODEL
 
 
@@ -44,15 +44,15 @@ def test_a_killed_engine_is_started_again_and_a_live_one_is_kept(
     assert engine.start() == url == engine.url()
     assert EngineClient(url).model_info().model_path == str(TINY_MODEL)
 
-    os.kill(_server(url), signal.SIGKILL)
+    server_at(url).kill()
     assert not engine.alive()
     again = engine.start()
     assert engine.alive()
-    server = _server(again)
+    server = server_at(again)
     engine.stop()
     engine.stop()
     assert not engine.alive()
-    assert not psutil.pid_exists(server)
+    assert not server.is_running()
 
 
 def test_a_taken_port_names_the_field_to_change(log: Path) -> None:
@@ -81,10 +81,3 @@ def test_a_start_that_takes_too_long_leaves_nothing_behind(log: Path) -> None:
     with pytest.raises(EngineStartError, match=r"engine\.start_timeout_s 0\.3 s"):
         engine.start()
     assert set(psutil.Process().children()) <= before
-
-
-def _server(url: str) -> int:
-    """Process id of the child that listens at a URL."""
-    port = int(url.rsplit(":", 1)[1])
-    children = psutil.Process().children()
-    return next(c.pid for c in children if any(n.laddr.port == port for n in c.net_connections()))

@@ -1,11 +1,18 @@
 """The client's errors, against a real small HTTP server."""
 
+import base64
+import json
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from infra.engines.client import (
     UNSTAMPED,
@@ -17,6 +24,7 @@ from infra.engines.client import (
     EngineUnreachable,
     SamplingParams,
 )
+from infra.engines.tensors import unpack
 from infra.process import free_port
 
 RESULT = """[{"text": "a", "output_ids": [5, 6], "new_field": 1, "meta_info": {
@@ -33,7 +41,11 @@ class Answers(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        self.bodies: dict[str, str] = {}
+        """What some paths are answered instead."""
         self.asked: list[str] = []
+        self.paths: list[str] = []
+        self.connections = 0
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that gave up has closed the connection."""
@@ -45,13 +57,19 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.server.asked.append(self.rfile.read(int(self.headers.get("Content-Length", 0))).decode())
+        self.server.paths.append(self.path)
         time.sleep(self.server.delay_s)
+        body = self.server.bodies.get(self.path, self.server.body)
         self.send_response(self.server.status)
-        self.send_header("Content-Length", str(len(self.server.body)))
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(self.server.body.encode())
+        self.wfile.write(body.encode())
 
     do_GET = do_POST  # the base class's name
+
+    def setup(self) -> None:
+        super().setup()
+        self.server.connections += 1
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -110,9 +128,24 @@ def test_an_answer_that_is_not_success_is_an_error_of_its_kind(
 ) -> None:
     answers.status, answers.body = status, body
     with pytest.raises(EngineError, match=said) as caught:
-        client.update_from_disk("/somewhere")
+        client.begin_update()
     assert type(caught.value) is error
-    assert "/update_weights_from_disk" in str(caught.value)
+    assert "/begin_weight_update" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error", "said"),
+    [
+        (400, '{"object": "error", "message": "2 validation errors: mode"}', EngineRefused, ": 2 validation"),
+        (503, '{"error": {"message": "paused"}}', EngineUnreachable, "paused"),
+    ],
+)
+def test_a_control_call_fails_with_the_engines_reason(
+    answers: Answers, client: EngineClient, status: int, body: str, error: type[EngineError], said: str
+) -> None:
+    answers.status, answers.body = status, body
+    with pytest.raises(error, match=said):
+        client.pause()
 
 
 def test_a_refusal_is_not_retried(answers: Answers) -> None:
@@ -148,3 +181,71 @@ def test_nothing_to_do_asks_nothing(answers: Answers, client: EngineClient) -> N
     assert client.generate([], []) == []
     assert client.score([]) == []
     assert answers.asked == []
+
+
+def test_connections_are_reused_and_bounded_and_control_calls_do_not_wait(answers: Answers) -> None:
+    answers.body, answers.delay_s = RESULT, 0.3
+    client = EngineClient(f"http://127.0.0.1:{answers.server_port}", timeout_s=5, concurrency=2)
+    with ThreadPoolExecutor(6) as pool:
+        calls = [pool.submit(client.generate, [[1]], [SamplingParams()]) for _ in range(6)]
+        time.sleep(0.1)
+        assert len(answers.asked) == 2
+        client.abort()
+        assert answers.paths[:3] == ["/generate", "/generate", "/abort_request"]
+        for call in calls:
+            call.result()
+    client.close()
+    assert len(answers.asked) == 7
+    assert answers.connections == 3
+
+
+def test_waiting_for_a_connection_counts_towards_the_deadline(answers: Answers) -> None:
+    answers.body, answers.delay_s = RESULT, 0.5
+    client = EngineClient(f"http://127.0.0.1:{answers.server_port}", timeout_s=0.8, concurrency=1)
+    with ThreadPoolExecutor(3) as pool:
+        calls = [pool.submit(client.generate, [[1]], [SamplingParams()]) for _ in range(3)]
+        failures = [call.exception() for call in calls]
+    client.close()
+    assert sum(isinstance(failure, EngineTimeout) for failure in failures) >= 1
+
+
+def test_routed_experts_are_cut_into_tokens_and_layers(
+    answers: Answers, client: EngineClient, tmp_path: Path
+) -> None:
+    save_file({"a": torch.zeros(1)}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text('{"num_hidden_layers": 3}')
+    experts = np.arange(2 * 3 * 4, dtype=np.int32)
+    encoded = base64.b64encode(experts.tobytes()).decode()
+    answers.bodies["/model_info"] = json.dumps({"model_path": str(tmp_path), "weight_version": "1"})
+    answers.body = RESULT.replace('"id": "x"', f'"id": "x", "routed_experts": "{encoded}"')
+    (output,) = client.generate([[1]], [SamplingParams(max_new_tokens=2)], routed_experts=True)
+    assert output.routed_experts is not None
+    assert output.routed_experts.tolist() == experts.reshape(2, 3, 4).tolist()
+    answers.body = RESULT
+    with pytest.raises(EngineFailed, match=r"engine\.routed_experts"):
+        client.generate([[1]], [SamplingParams(max_new_tokens=2)], routed_experts=True)
+
+
+def test_every_rank_gets_every_bucket_and_the_session_is_closed(
+    answers: Answers, client: EngineClient
+) -> None:
+    answers.body = '{"success": true}'
+    answers.bodies["/model_info"] = '{"model_path": "/nowhere", "weight_version": "1"}'
+    answers.bodies["/server_info"] = json.dumps(
+        {
+            "model_path": "",
+            "device": "",
+            "dtype": "",
+            "context_length": 1,
+            "max_running_requests": 1,
+            "tp_size": 2,
+        }
+    )
+    tensors = {f"t{number}": torch.full((8,), float(number)) for number in range(3)}
+    client.update_from_tensors(tensors.items(), bucket_bytes=64)
+    buckets = [json.loads(body) for body in answers.asked if "serialized_named_tensors" in body]
+    assert [list(unpack(bucket["serialized_named_tensors"][1])) for bucket in buckets] == [
+        ["t0", "t1"],
+        ["t2"],
+    ]
+    assert answers.paths[-1] == "/end_weight_update"

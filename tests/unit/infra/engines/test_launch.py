@@ -13,6 +13,7 @@ from configs.engine import EmbeddedEngine, EngineConfig, SGLangEngine
 from configs.loading import load_config
 from infra.engines import launch as launch_module
 from infra.engines.launch import Launch, Member, launch
+from infra.engines.router import launch_router
 
 PRESETS = sorted(Path(configs.__file__).parent.glob("*.yaml"))
 SNAPSHOTS = Path(__file__).parent / "launch"
@@ -69,8 +70,12 @@ def test_the_command_lines_of_larger_engines(name: str, update_snapshots: bool) 
     check_snapshot(name, launch(GPU_ENGINES[name], MODEL, 30000, member), update_snapshots)
 
 
+def test_the_command_line_of_the_router(update_snapshots: bool) -> None:
+    check_snapshot("router", launch_router(30000, 29000, timeout_s=600), update_snapshots)
+
+
 def test_every_snapshot_belongs_to_a_command_line() -> None:
-    named = {preset.stem for preset in PRESETS} | set(GPU_ENGINES)
+    named = {preset.stem for preset in PRESETS} | set(GPU_ENGINES) | {"router"}
     assert {file.stem for file in SNAPSHOTS.iterdir()} == named
 
 

@@ -14,6 +14,7 @@ from infra.engines.client import (
     SamplingParams,
     Span,
 )
+from infra.engines.router import RouterClient
 from tasks.rollout.dispatch import Request, dispatch, sampling_seed
 
 REQUESTS = [Request([number], SamplingParams(sampling_seed=number)) for number in range(10)]
@@ -91,6 +92,19 @@ def test_a_refusal_is_not_redone_elsewhere():
     with pytest.raises(EngineRefused):
         dispatch([refusing, other], REQUESTS, per_call=5)
     assert len(other.calls) <= 1
+
+
+def test_a_router_gets_all_requests_at_once():
+    class EchoingRouter(RouterClient):
+        def __init__(self):
+            self.engine = ScriptedEngine()
+
+        def generate(self, prompts, params):
+            return self.engine.generate(prompts, params)
+
+    router = EchoingRouter()
+    assert outputs(dispatch(router, REQUESTS, per_call=3)) == list(range(10))
+    assert router.engine.calls == [[(number,) for number in range(10)]]
 
 
 def test_seeds_are_stable_distinct_and_fit_in_an_int32():

@@ -7,11 +7,11 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
+from infra.engines.checkpoint import WeightsMismatch
 from infra.engines.checksum import tensor_hash
 from infra.engines.embedded.decode import Notice, decode
 from infra.engines.embedded.model import ServedModel
 from infra.engines.embedded.sequence import Sequence
-from infra.engines.embedded.weights import WeightsMismatch
 from infra.engines.protocol import SamplingParams
 from tests.support.engines import altered_copy, reference_logprobs
 

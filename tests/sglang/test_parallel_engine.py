@@ -1,0 +1,85 @@
+"""One SGLang engine of two ranks, laid out over two machines that are both this one."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+from transformers import LlamaConfig
+
+from configs.loading import load_config
+from configs.run import RunConfig
+from configs.weights import PublishConfig
+from infra.cluster.local import LocalCluster
+from infra.home import Home
+from tasks.cluster.engines import EngineFleet
+from tasks.run import Run
+from tasks.weights.manifest import Manifest
+from tasks.weights.publish import PublishRefused, publish
+from tasks.weights.staging import Probe, StagedVersion
+from tasks.weights.transport import FromDisk
+from tests.support.chaos import servers_below
+from tests.support.command import CONFIGS
+from tests.support.engines import TINY_MODEL, altered_copy, reference_logprobs
+from tests.support.models import SIZES, save_model
+
+SEQUENCES = [[1, 40, 41, 42, 43, 44], [1, 60, 61, 62, 320]]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Llama whose vocabulary SGLang has to pad."""
+    sizes = SIZES | {"vocab_size": 330, "intermediate_size": 64}
+    folder = save_model(LlamaConfig(**sizes, tie_word_embeddings=False), tmp_path_factory.mktemp("model"))
+    for file in TINY_MODEL.glob("tokenizer*"):
+        shutil.copy(file, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """A run with one such engine, on a cluster that is up."""
+    home = Home(tmp_path_factory.mktemp("home"))
+    preset = load_config(CONFIGS / "tiny-sglang-cpu.yaml").model_dump()
+    preset["engine"] |= {"tensor_parallel": 2, "nodes": 2, "context_length": 64}
+    preset["rollout"]["max_new_tokens"] = 16
+    run = Run(id="two-nodes", config=RunConfig.model_validate(preset), home=home)
+    LocalCluster(home).start()
+    yield run
+    EngineFleet(run).stop()
+    LocalCluster(home).stop()
+
+
+def staged(folder: Path, version: int) -> StagedVersion:
+    """A folder as a trainer that holds its weights would stage it."""
+    logprobs = [reference_logprobs(folder, sequence).tolist() for sequence in SEQUENCES]
+    manifest = Manifest.of(load_file(folder / "model.safetensors"))
+    return StagedVersion(version, folder, manifest, Probe(sequences=SEQUENCES, logprobs=logprobs))
+
+
+def test_two_ranks_hold_what_is_published_and_start_together(run: Run, model: Path, tmp_path: Path) -> None:
+    fleet = EngineFleet(run)
+    (engine,) = fleet.start(model)
+    assert [rank.place.tp_rank for rank in engine.client.checksums()] == [0, 1]
+    changed = altered_copy(model, tmp_path / "changed", lambda _, tensor: tensor * 1.01)
+    report = publish([engine], staged(changed, 1), FromDisk(), PublishConfig())
+    assert report.probe_abs_diff_max <= 1e-4
+    assert [serving.name for serving in fleet.serving(1)] == ["engine-0"]
+
+    other = altered_copy(model, tmp_path / "other", lambda name, tensor: tensor + ("k_proj" in name) * 1e-6)
+    with pytest.raises(PublishRefused, match=r"version 2 refused: engine-0 holds 2 of .*qkv_proj"):
+        publish(
+            [engine],
+            StagedVersion(2, other, staged(model, 2).manifest, staged(model, 2).probe),
+            FromDisk(),
+            PublishConfig(),
+        )
+
+    (second,) = servers_below(os.getpid(), "--node-rank=1")
+    second.kill()
+    (again,) = fleet.start(changed)
+    assert again.client.url != engine.client.url  # the first was started anew with the second
+    assert fleet.serving(1) == []
+    assert publish([again], staged(changed, 1), FromDisk(), PublishConfig()).probe_abs_diff_max <= 1e-4
