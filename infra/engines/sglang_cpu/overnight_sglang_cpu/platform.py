@@ -19,13 +19,14 @@ class CpuPlatform(CpuDeviceMixin, SRTPlatform):
     capabilities = PlatformCapabilities()
 
     def apply_server_args_defaults(self, server_args: Any) -> None:
-        """The only kernels that are here; and samples may follow from seeds, since the attention takes each
-        request by itself."""
+        """The only kernels that are here; no spinning while idle, since the trainer wants the cores too; and
+        samples may follow from seeds, since the attention takes each request by itself."""
         from sglang.srt.arg_groups import choices
 
         choices.add_deterministic_attention_backend_choices([_ATTENTION])
         server_args.attention_backend = _ATTENTION
         server_args.disable_overlap_schedule = True
+        server_args.sleep_on_idle = True
 
     def get_default_attention_backend(self) -> str:
         """SGLang's name of the attention that runs on PyTorch alone."""
