@@ -54,6 +54,8 @@ def describe(error: ValidationError) -> str:
     """All problems of a validation error in one line: `field: what is wrong`."""
     problems = []
     for item in error.errors(include_url=False):
+        if item["type"] == "default_factory_not_called":
+            continue  # a default that follows from a field which is told already
         field = _field(item["loc"])
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":

@@ -11,7 +11,7 @@ from configs.model import ModelConfig
 from configs.problems import ProblemsConfig
 from configs.rollout import RolloutConfig
 from configs.training import AlgorithmConfig, GateConfig, TrainerConfig
-from configs.weights import PublishConfig
+from configs.weights import TOLERANCES, PublishConfig
 
 
 class LoopConfig(Section):
@@ -54,6 +54,11 @@ class RunConfig(Section):
     evaluation: EvaluationConfig = EvaluationConfig()
     store: StoreConfig = StoreConfig()
 
+    @property
+    def number_format(self) -> str:
+        """Of the published weights."""
+        return self.publish.format or self.engine.dtype
+
     @field_validator("engine", mode="before")
     @classmethod
     def _engine_is_embedded_unless_said(cls, engine: Any) -> Any:
@@ -87,5 +92,27 @@ class RunConfig(Section):
             raise ValueError(
                 f"evaluation.max_new_tokens {longest} leaves no room for a prompt in "
                 f"engine.context_length {self.engine.context_length}: raise engine.context_length"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _rest_agrees_with_the_number_format(self) -> "RunConfig":
+        name, bound = self.publish.format, self.gates.max_logprob_diff
+        if name is None:
+            return self
+        if isinstance(self.engine, SGLangEngine):
+            raise ValueError(
+                f'publish.format "{name}" is for engine.kind "embedded" as yet: set that, or leave '
+                "publish.format out"
+            )
+        if self.algorithm.tis_cap is None:
+            raise ValueError(
+                f'algorithm.tis_cap is off but publish.format "{name}" has the engines draw from another '
+                "policy than the trainer's: set algorithm.tis_cap 2"
+            )
+        if bound is not None and bound < TOLERANCES[name]:
+            raise ValueError(
+                f"gates.max_logprob_diff {bound:g} is less than the {TOLERANCES[name]:g} nats that "
+                f'publish.format "{name}" explains: set it to those or more, or leave it out'
             )
         return self

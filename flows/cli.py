@@ -2,6 +2,8 @@
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from configs.errors import RunFailure, UserError
-from configs.loading import load_config
+from configs.loading import load_config, override
 from infra.home import Home
 
 if TYPE_CHECKING:  # subcommands import what they need: `overnight --help` does not wait for torch
@@ -19,13 +21,18 @@ if TYPE_CHECKING:  # subcommands import what they need: `overnight --help` does 
     from tasks.run import Run
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
-console = Console(highlight=False, soft_wrap=True)
+_PLAIN_WIDTH = 200
+"""Columns of a table that goes to a pipe or a file."""
+console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 ConfigPath = Annotated[Path, typer.Argument(help="YAML config, such as configs/tiny-cpu.yaml.")]
 RunId = Annotated[str, typer.Argument(help="Id of a run, as `overnight runs` lists it.")]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", help="Override a field: section.field=value. Repeatable.")
+]
+RunVersion = Annotated[
+    str, typer.Argument(metavar="RUN[@VERSION]", help="Run, and the weight version if not the newest.")
 ]
 
 
@@ -77,9 +84,7 @@ def resume(run_id: RunId, overrides: Overrides = None, as_json: Json = False) ->
 
 @app.command(name="eval")
 def evaluate(
-    target: Annotated[
-        str, typer.Argument(metavar="RUN[@VERSION]", help="Run, and the weight version if not the newest.")
-    ],
+    target: RunVersion,
     dataset: Annotated[
         Path | None,
         typer.Option(help="JSONL with `problem` and `answer`; the run's held-out problems if absent."),
@@ -89,15 +94,9 @@ def evaluate(
 ) -> None:
     """Evaluate a weight version offline: greedy, avg@k, pass@k, maj@k, truncation, 95 % interval."""
     from flows import session
-    from tasks.runs import load_run
 
-    run_id, _, version = target.partition("@")
-    if version and not version.isdecimal():
-        raise UserError(f"{target}: write the version as a number, such as {run_id}@12")
-    run = load_run(run_id, Home.find())
-    report = session.evaluate(
-        run, int(version) if version else None, dataset, overrides or [], _progress_console(as_json)
-    )
+    run, version = _version_of(target)
+    report = session.evaluate(run, version, dataset, overrides or [], _progress_console(as_json))
     rows = [{"metric": name, "value": value} for name, value in report.metrics().items()]
     _print(report.model_dump(mode="json"), rows, as_json)
 
@@ -138,13 +137,64 @@ def show(run_id: RunId, as_json: Json = False) -> None:
 @app.command()
 def ledger(run_id: RunId, as_json: Json = False) -> None:
     """List a run's weight versions: parent, hash, how each was published, its reward and divergence."""
+    from flows.tables import ledger_table
     from tasks.runs import load_run
     from tasks.weights.ledger import read_ledger
 
     records = read_ledger(load_run(run_id, Home.find()))
-    shown = ("version", "parent", "step", "state", "hash", "recipe", "seconds", "reward", "divergence")
-    rows = [{name: getattr(record, name) for name in shown} for record in records]
-    _print([record.model_dump(mode="json") for record in records], rows, as_json)
+    if as_json:
+        print(json.dumps([record.model_dump(mode="json") for record in records], indent=1))
+    else:
+        console.print(ledger_table(records) if records else "none")
+
+
+@app.command()
+def align(
+    target: Annotated[
+        str, typer.Argument(metavar="CONFIG|RUN", help="YAML config, or a run for its newest version.")
+    ],
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Also say which layer of the trainer differs first.")
+    ] = False,
+    overrides: Overrides = None,
+    as_json: Json = False,
+) -> None:
+    """Compare trainer and engines token by token; exit code 0 when they agree within the tolerance."""
+    from flows import session
+    from flows.tables import alignment_tables
+    from tasks.alignment.records import require_aligned
+    from tasks.preflight import preflight
+
+    with _run_to_align(target, overrides or []) as run:
+        preflight(run.config, run.home)
+        report = session.align(run, layers, _progress_console(as_json))
+    if as_json:
+        print(report.model_dump_json(indent=1))
+    else:
+        console.print(alignment_tables(report))
+    require_aligned(run, report)
+
+
+@app.command()
+def export(
+    target: RunVersion,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write it: a new or empty folder.")],
+    format_name: Annotated[
+        str | None,
+        typer.Option("--format", help="Number format, such as fp8_block or bf16; as it is if absent."),
+    ] = None,
+) -> None:
+    """Write a weight version as a Hugging Face checkpoint, verified tensor by tensor."""
+    from tasks.runs import newest_version
+    from tasks.weights.export import export_version
+
+    run, version = _version_of(target)
+    version = newest_version(run) if version is None else version
+    written = export_version(run, version, folder, format_name)
+    console.print(
+        f"version {version} of {run.id} in {folder}: {len(written.tensors)} tensors, "
+        f"{written.bytes / 1e6:.1f} MB, hash {written.hash}"
+    )
 
 
 @app.command(name="sync-mlflow")
@@ -204,6 +254,29 @@ def deploy(
     preflight(wanted, home)
     name = deploy_flow(wanted, cron, timezone, home)
     console.print(f'deployed {name} at "{cron}" {timezone}; stop the servers with `overnight down`')
+
+
+def _version_of(target: str) -> tuple["Run", int | None]:
+    """The run that RUN[@VERSION] names, and the version if it names one."""
+    from tasks.runs import load_run
+
+    run_id, _, version = target.partition("@")
+    if version and not version.isdecimal():
+        raise UserError(f"{target}: write the version as a number, such as {run_id}@12")
+    return load_run(run_id, Home.find()), int(version) if version else None
+
+
+@contextmanager
+def _run_to_align(target: str, overrides: list[str]) -> Iterator["Run"]:
+    """The run of that id; for a YAML file a passing one."""
+    from tasks.runs import load_run, passing_run
+
+    if Path(target).suffix in (".yaml", ".yml"):
+        with passing_run(load_config(Path(target), overrides), Home.find()) as run:
+            yield run
+    else:
+        run = load_run(target, Home.find())
+        yield run.model_copy(update={"config": override(run.config, overrides)})
 
 
 def _train(run: "Run", as_json: bool) -> None:

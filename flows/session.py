@@ -10,11 +10,12 @@ from rich.console import Console
 from configs.errors import UserError
 from configs.loading import override
 from infra.services import Services
+from tasks.alignment.report import AlignmentReport
 from tasks.evaluation.report import EvaluationReport
 from tasks.problems.jsonl import prompt_template, read_problems
 from tasks.report import RunReport
 from tasks.run import Run
-from tasks.runs import exclusive
+from tasks.runs import exclusive, newest_version
 from tasks.weights.staging import exported_versions
 
 _PREFECT_OUTAGES = 3
@@ -26,7 +27,7 @@ def train(run: Run, console: Console) -> RunReport:
 
     Leaves the Prefect and MLflow servers up.
     """
-    with _session(run, console):
+    with _session(run, console, when_interrupted=f": continue with `overnight resume {run.id}`"):
         from flows.display import RunDisplay
         from flows.nightly import nightly_rl
 
@@ -44,11 +45,7 @@ def evaluate(
     run: Run, version: int | None, dataset: Path | None, overrides: list[str], console: Console
 ) -> EvaluationReport:
     """Evaluate a version of a run, its newest when None, on its held-out problems or a JSONL file."""
-    if version is None:
-        newest = run.commits.newest()
-        if newest is None:
-            raise UserError(f"run {run.id} has no weight version yet: `overnight resume {run.id}` makes them")
-        version = newest.version
+    version = newest_version(run) if version is None else version
     if version not in exported_versions(run):
         kept = ", ".join(map(str, exported_versions(run)))
         raise UserError(f"run {run.id} has no weights of version {version}: it has those of {kept}")
@@ -61,8 +58,16 @@ def evaluate(
         return evaluate_offline(evaluated, version, dataset and dataset.resolve())
 
 
+def align(run: Run, layers: bool, console: Console) -> AlignmentReport:
+    """Compare a run's trainer and engines token by token, and by `layers` trainer and checkpoint."""
+    with exclusive(run), _session(run, console):
+        from flows.alignment import check_alignment
+
+        return check_alignment(run, layers)
+
+
 @contextmanager
-def _session(run: Run, console: Console) -> Iterator[None]:
+def _session(run: Run, console: Console, when_interrupted: str = "") -> Iterator[None]:
     services = Services(run.home)
     services.check_ports()
     prefect_url = services.ensure_prefect()
@@ -74,5 +79,5 @@ def _session(run: Run, console: Console) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        console.print(f"interrupted: continue with `overnight resume {run.id}`")
+        console.print(f"interrupted{when_interrupted}")
         raise SystemExit(130) from None

@@ -4,6 +4,7 @@ import ipaddress
 import os
 from datetime import timedelta
 
+import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
@@ -13,10 +14,10 @@ def join_group(
 ) -> dist.ProcessGroup:
     """Join a group that meets at tcp://address:port, which rank 0 serves; blocks until all have joined.
 
-    `timeout_s` is the deadline of the meeting and of each collective. Use the group with
-    `torch.distributed.broadcast(tensor, src=0, group=group)` and end it with `leave_group`.
-    Raises RuntimeError (DistStoreError among them) when the others do not come in time. Interoperates with
-    SGLang's init_custom_process_group, which builds a group in the same way and under the same store keys.
+    `timeout_s` is the deadline of the meeting and of each collective. Use the group with `broadcast` and end
+    it with `leave_group`. Raises RuntimeError (DistStoreError among them) when the others do not come in
+    time. Interoperates with SGLang's init_custom_process_group, which builds a group in the same way and
+    under the same store keys.
     """
     timeout = timedelta(seconds=timeout_s)
     _keep_loopback_local(address)
@@ -36,6 +37,15 @@ def join_group(
     )
     c10d._world.pg_group_ranks[group] = {member: member for member in range(world_size)}
     return group
+
+
+def broadcast(tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """Send a contiguous tensor from rank 0, or receive it there; blocks until it has arrived.
+
+    float8, which gloo does not know, travels as bytes.
+    """
+    as_bytes = tensor.is_floating_point() and tensor.itemsize == 1
+    dist.broadcast(tensor.view(torch.uint8) if as_bytes else tensor, src=0, group=group)
 
 
 def leave_group(group: dist.ProcessGroup) -> None:

@@ -47,7 +47,7 @@ def write_commit(
         version=update.version,
         parent_version=update.parent,
         weights_hash=update.weights_hash,
-        recipe=f"{run.config.engine.dtype}/{published.transport}",
+        recipe=f"{run.config.number_format}/{published.transport}",
         batch=graded.ref if graded else None,
         prompt_cursor=update.step * run.config.rollout.prompts_per_step,
         rng_seed=run.config.seed,

@@ -35,7 +35,7 @@ class StepCommit(BaseModel):
     parent_version: int | None
     weights_hash: str
     recipe: str
-    """Number format and transport of the published weights, such as `float32/disk`."""
+    """Number format and transport of the published weights, such as `float32/disk` or `fp8_block/disk`."""
     batch: BatchRef | None
     prompt_cursor: int
     """Prompts that the run's steps have drawn so far."""

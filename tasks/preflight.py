@@ -8,13 +8,16 @@ from pathlib import Path
 from configs.engine import EngineConfig, SGLangEngine
 from configs.errors import UserError
 from configs.run import RunConfig
+from infra.engines.checkpoint import WeightsMismatch, read_checkpoint
 from infra.home import Home
 from infra.process import port_is_free
+from infra.quantisation.errors import QuantisationError
 from infra.store import open_store
 from tasks.models import prepare_model, prepared_tokenizer
 from tasks.problems import build_source
 from tasks.training.architecture import Architecture
 from tasks.training.errors import TrainerError
+from tasks.weights.recipe import publish_recipe
 
 _SPARE_BYTES = 1 << 30
 _CHECKPOINT_FACTOR = 3
@@ -32,6 +35,7 @@ def preflight(config: RunConfig, home: Home) -> None:
     """
     model_path = prepare_model(config.model, home)
     _check_architecture(config, model_path)
+    _check_format(config, model_path)
     _check_vocabulary(config, model_path, home)
     build_source(config.problems)
     _check_store(config, home, model_path)
@@ -58,6 +62,22 @@ def _check_architecture(config: RunConfig, model_path: Path) -> None:
     try:
         Architecture.read(model_path).check_layout(config.trainer)
     except TrainerError as error:
+        raise PreflightError(str(error)) from None
+
+
+def _check_format(config: RunConfig, model_path: Path) -> None:
+    """Formats in blocks do not take matrices of every shape."""
+    if config.publish.format is None:
+        return
+    recipe = publish_recipe(config)
+    try:
+        for name, shape in read_checkpoint(model_path).shapes.items():
+            recipe.forms(name, recipe.dtype, shape)
+    except QuantisationError as error:
+        raise PreflightError(
+            f'publish.format "{config.publish.format}" does not fit the model: {error}: choose another format'
+        ) from None
+    except WeightsMismatch as error:
         raise PreflightError(str(error)) from None
 
 

@@ -49,6 +49,16 @@ def create_run(config: RunConfig, home: Home, run_id: str | None = None) -> Run:
     return run
 
 
+@contextmanager
+def passing_run(config: RunConfig, home: Home) -> Iterator[Run]:
+    """A run that no list shows and no schedule continues; of what it stores only its records stay."""
+    run = Run(id=_fresh_id(f"{config.name}-check", home), config=config, home=home)
+    try:
+        yield run
+    finally:
+        run.store.remove(f"{run.id}/weights")
+
+
 def load_run(run_id: str, home: Home) -> Run:
     """A run that was created before; RunError when there is none of that id, or it cannot be read."""
     if run_id not in _ids(home):
@@ -59,6 +69,14 @@ def load_run(run_id: str, home: Home) -> Run:
     except (OSError, ValidationError):
         raise RunError(f"run {run_id}: registry/{run_id}.json is broken: remove it") from None
     return Run(id=run_id, config=_stored_config(open_store(store, home), run_id), home=home)
+
+
+def newest_version(run: Run) -> int:
+    """The newest committed weight version; RunError when there is none yet."""
+    newest = run.commits.newest()
+    if newest is None:
+        raise RunError(f"run {run.id} has no weight version yet: `overnight resume {run.id}` makes them")
+    return newest.version
 
 
 def revise_run(run: Run, overrides: list[str]) -> Run:
@@ -74,6 +92,11 @@ def revise_run(run: Run, overrides: list[str]) -> Run:
                 f"--set {section}: a run keeps its {section}; it can change {', '.join(sorted(_REVISABLE))}, "
                 "or start a new run"
             )
+    if revised.config.number_format != run.config.number_format:
+        raise RunError(
+            f"--set: a run keeps the number format of its weights, {run.config.number_format}: leave "
+            "publish.format and engine.dtype as they are"
+        )
     if revised.config.trainer != run.config.trainer:
         _check_trainer(run, revised.config.trainer)
     run.store.replace(f"{run.id}/run.json", revised.config.model_dump_json(indent=1).encode())

@@ -25,7 +25,7 @@ from infra.engines.generation import UNSTAMPED, Generation, Span, read_generatio
 from infra.engines.protocol import ModelInfo, PauseMode, RankChecksums, SamplingParams, ServerInfo
 
 if TYPE_CHECKING:
-    from infra.engines.tensors import NamedTensor
+    from infra.engines.tensors import NamedTensor, PackedBucket
 
 __all__ = [
     "UNSTAMPED",
@@ -46,6 +46,9 @@ _HEALTH_TIMEOUT_S = 5.0
 _PROBE_TIMEOUT_S = 30.0
 _CONTROL_CONNECTIONS = 8
 _BUCKET_BYTES = 64 * 2**20
+_BUCKET = "<bucket>"
+"""Stands for base64, which has nothing to escape: an encoder of JSON would look for it for longer than all
+else takes."""
 _RESULTS = TypeAdapter(list[protocol.GenerateResult])
 _VALUES = TypeAdapter(list[float] | list[list[float]])
 
@@ -95,15 +98,19 @@ class EngineClient:
         layers = self._layers if routed_experts else None
         return [read_generation(result, layers) for result in self._generate(request)]
 
-    def score(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Log-probabilities at temperature 1 of tokens[1:], given what precedes each. Waits while paused."""
+    def score(self, sequences: Sequence[Sequence[int]], start: int = 0) -> list[list[float]]:
+        """Log-probabilities at temperature 1 of tokens[start + 1:], given what precedes each.
+
+        Keys and values of tokens[:start] may come from a prefix cache, those of the others never do. Waits
+        while paused.
+        """
         if not sequences:
             return []
         request = protocol.GenerateRequest(
             input_ids=[list(sequence) for sequence in sequences],
             sampling_params=SamplingParams(max_new_tokens=0),
             return_logprob=True,
-            logprob_start_len=0,
+            logprob_start_len=start,
         )
         scored = [result.meta_info.input_token_logprobs or () for result in self._generate(request)]
         return [read_logprobs(entries[1:]) for entries in scored]
@@ -175,13 +182,21 @@ class EngineClient:
         self.begin_update()
         try:
             for bucket in buckets(tensors, bucket_bytes):
-                self._require_fit({name: tuple(t.shape) for name, t in bucket})  # SGLang dies of a misfit
-                request = protocol.UpdateFromTensorsRequest(
-                    serialized_named_tensors=[pack(bucket)] * self._ranks, flush_cache=flush_cache
-                )
-                self._update("/update_weights_from_tensor", request)
+                self.update_from_bucket(pack(bucket), flush_cache)
         finally:
             self.end_update()
+
+    def update_from_bucket(self, bucket: "PackedBucket", flush_cache: bool = True) -> None:
+        """Replace weights, by their names in the checkpoint. In a session.
+
+        EngineRefused, with nothing changed, when one does not fit.
+        """
+        self._require_fit(bucket.shapes)  # SGLang dies of a misfit
+        request = protocol.UpdateFromTensorsRequest(
+            serialized_named_tensors=[_BUCKET] * self._ranks, flush_cache=flush_cache
+        )
+        body = request.model_dump_json(exclude_none=True).encode().replace(_BUCKET.encode(), bucket.content)
+        _require_success(self._control.post_large("/update_weights_from_tensor", body))
 
     def init_update_group(
         self, address: str, port: int, rank_offset: int, world_size: int, group_name: str, backend: str
@@ -294,8 +309,11 @@ class EngineClient:
             raise EngineFailed(f"{answer.url}: not a /generate answer: {error.errors()[0]['msg']}") from None
 
     def _update(self, path: str, request: protocol.Request | None = None) -> httpx.Response:
-        answer = self._control.post(path, request)
-        outcome = parse(protocol.UpdateResponse, answer)
-        if not outcome.success:
-            raise EngineRefused(f"{answer.url}: {outcome.message}")
-        return answer
+        return _require_success(self._control.post(path, request))
+
+
+def _require_success(answer: httpx.Response) -> httpx.Response:
+    outcome = parse(protocol.UpdateResponse, answer)
+    if not outcome.success:
+        raise EngineRefused(f"{answer.url}: {outcome.message}")
+    return answer

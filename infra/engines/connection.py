@@ -1,5 +1,6 @@
 """HTTP to one engine: reused connections, a deadline on each call, every failure an EngineError."""
 
+import io
 import ssl
 import threading
 import time
@@ -52,11 +53,17 @@ class Connection:
         """POST a request; what is not set is not sent."""
         return self._call("POST", path, request.model_dump_json(exclude_none=True) if request else "{}", None)
 
+    def post_large(self, path: str, body: bytes) -> httpx.Response:
+        """POST a large body of JSON, read bit by bit: of one in a piece, each write would copy the rest."""
+        return self._call("POST", path, io.BytesIO(body), None)
+
     def delete(self, path: str) -> httpx.Response:
         """DELETE."""
         return self._call("DELETE", path, None, None)
 
-    def _call(self, method: str, path: str, body: str | None, timeout_s: float | None) -> httpx.Response:
+    def _call(
+        self, method: str, path: str, body: str | io.BytesIO | None, timeout_s: float | None
+    ) -> httpx.Response:
         headers = {"Content-Type": "application/json"} if body is not None else {}
         timeout = timeout_s or self._timeout_s
         deadline = time.monotonic() + timeout

@@ -5,13 +5,13 @@ the pickle itself: torch's own multiprocessing pickler would send file descripto
 cannot open.
 """
 
-import base64
 import io
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
+import pybase64
 import torch
 
 NamedTensor = tuple[str, torch.Tensor]
@@ -25,7 +25,15 @@ _HARMLESS = {
 _BROKEN = (ValueError, TypeError, LookupError, AttributeError, EOFError, RuntimeError, pickle.UnpicklingError)
 
 
-def pack(tensors: Sequence[NamedTensor]) -> str:
+class PackedBucket(NamedTuple):
+    """Tensors as a request carries them; any number of engines can be sent the same."""
+
+    shapes: dict[str, tuple[int, ...]]
+    content: bytes
+    """The bucket, pickled, in base64."""
+
+
+def pack(tensors: Sequence[NamedTensor]) -> PackedBucket:
     """One bucket of at least one tensor."""
     metadata = []
     end = 0
@@ -45,23 +53,24 @@ def pack(tensors: Sequence[NamedTensor]) -> str:
     flat = torch.zeros(end, dtype=torch.uint8)
     for (_, tensor), entry in zip(tensors, metadata, strict=True):
         flat[entry.start_idx : entry.end_idx].view(entry.dtype).view(entry.shape).copy_(tensor.detach())
-    return base64.b64encode(pickle.dumps({"flattened_tensor": flat, "metadata": metadata})).decode()
+    bucket = pickle.dumps({"flattened_tensor": flat, "metadata": metadata})
+    return PackedBucket({entry.name: entry.shape for entry in metadata}, pybase64.b64encode(bucket))
 
 
-def unpack(bucket: str) -> dict[str, torch.Tensor]:
-    """What `pack` made, running no code that came with it; ValueError for anything else."""
+def unpack(content: bytes | str) -> dict[str, torch.Tensor]:
+    """The tensors that `pack` put in, running no code that came with them; ValueError for anything else."""
     try:
-        content = _BucketUnpickler(io.BytesIO(base64.b64decode(bucket, validate=True))).load()
-        flat = content["flattened_tensor"]
+        bucket = _BucketUnpickler(io.BytesIO(pybase64.b64decode(content, validate=True))).load()
+        flat = bucket["flattened_tensor"]
         return {
             entry.name: flat[entry.start_idx : entry.end_idx].view(entry.dtype).view(entry.shape)
-            for entry in content["metadata"]
+            for entry in bucket["metadata"]
         }
     except _BROKEN as error:
         raise ValueError(f"not a flattened bucket in base64: {error}") from error
 
 
-def buckets(tensors: Iterable[NamedTensor], most_bytes: int) -> Iterator[list[NamedTensor]]:
+def buckets(tensors: Iterable[NamedTensor], most_bytes: float) -> Iterator[list[NamedTensor]]:
     """Consecutive tensors of at most `most_bytes` together; a larger one is a bucket by itself."""
     bucket: list[NamedTensor] = []
     held = 0

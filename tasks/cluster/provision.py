@@ -2,6 +2,7 @@
 
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import ray
 
@@ -12,23 +13,33 @@ from tasks.run import Run
 from tasks.tracking import TRACKER, TrackingActor
 from tasks.training.group import TrainerGroup, TrainerLost
 from tasks.training.recovery import ready_trainer
+from tasks.weights.staging import exported_versions
 
 
 def provision(run: Run, trainer: bool = True) -> None:
     """Start the Ray cluster and on it the engines, the trainer at its newest commit, and the tracker.
 
-    `trainer` false brings up engines only, for evaluation.
+    `trainer` false brings up engines only, for evaluation. Engines that are to hold quantised weights start
+    with the first publish, before which there are none.
     """
     LocalCluster(run.home).start()
-    model_path = prepare_model(run.config.model, run.home)
+    weights = _starting_weights(run)
     ray.remote(TrackingActor).options(
         name=TRACKER, namespace=run.namespace, get_if_exists=True, lifetime="detached", num_cpus=0
     ).remote(run)
     with ThreadPoolExecutor(max_workers=2) as pool:
-        engines_up = pool.submit(EngineFleet(run).start, model_path)
+        engines_up = pool.submit(EngineFleet(run).start, weights) if weights else None
         if trainer:
             pool.submit(ready_trainer, run).result()
-        engines_up.result()
+        if engines_up:
+            engines_up.result()
+
+
+def _starting_weights(run: Run) -> Path | None:
+    """A checkpoint in the format that the engines are to hold; None while there is none."""
+    if run.config.publish.format is None:
+        return prepare_model(run.config.model, run.home)
+    return run.store.folder(run.weights_key(0)) if 0 in exported_versions(run) else None
 
 
 def release(run: Run) -> None:

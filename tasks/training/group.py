@@ -17,6 +17,8 @@ from tasks.training.errors import StepRefused, TrainerError, TrainerLost
 from tasks.training.report import TrainReport
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from tasks.weights.bridge.buckets import TensorSpec
     from tasks.weights.manifest import Manifest
 
@@ -107,6 +109,10 @@ class TrainerGroup:
     def score(self, sequences: list[list[int]]) -> list[list[float]]:
         """Log-probabilities of tokens[1:] of each sequence at temperature 1, nats."""
         return self._call("score", sequences)[0]
+
+    def hidden_states(self, tokens: list[int]) -> "dict[str, Tensor]":
+        """Outputs [T, H] of embedding, decoder layers and last norm by their names in a checkpoint, fp32."""
+        return self._call("hidden_states", tokens)[0]
 
     def export(self, folder: Path, model_path: Path) -> "Manifest":
         """Write the weights as a Hugging Face folder, with the other files of `model_path`."""

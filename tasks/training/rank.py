@@ -1,14 +1,18 @@
 """One rank of the trainer. It knows no Ray and no Prefect; all ranks make the same calls in one order."""
 
+import json
 import shutil
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
+from configs.errors import UserError
 from configs.run import RunConfig
-from infra.process_group import join_group, leave_group
+from infra.process_group import broadcast, join_group, leave_group
+from infra.quantisation.errors import QuantisationError
 from tasks.samples import RolloutBatch
 from tasks.training import checkpoint, folders
 from tasks.training.architecture import Architecture
@@ -17,11 +21,14 @@ from tasks.training.checkpoint import CheckpointIndex
 from tasks.training.errors import CheckpointUnusable, StepOutOfOrder, TrainerError
 from tasks.training.learner import Learner
 from tasks.training.megatron import distributed
+from tasks.training.megatron.hidden import hidden_states
 from tasks.training.report import TrainReport
 from tasks.weights.bridge.buckets import Bucket, TensorSpec, plan_buckets
+from tasks.weights.bridge.mapping import Mapping
 from tasks.weights.bridge.transfer import export_weights, load_weights
 from tasks.weights.bridge.writer import CheckpointWriter
 from tasks.weights.manifest import Manifest, TensorEntry
+from tasks.weights.recipe import publish_recipe
 
 _WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "*.bin", "*.gguf", "manifest.json")
 
@@ -38,7 +45,7 @@ class TrainerRank:
         self._config = config
         self._rank = rank
         self._device = distributed.join(config.trainer, rank, address, port)
-        self._dtype: torch.dtype = getattr(torch, config.engine.dtype)
+        self._recipe = publish_recipe(config)
         self._learner: Learner | None = None
         self._architecture: Architecture | None = None
         self._step = 0
@@ -134,19 +141,27 @@ class TrainerRank:
         flat = learner.score(rows, temperature=1.0).tolist()
         return [flat[row.offset : row.offset + max(row.count, 0)] for row in rows]
 
-    def export(self, folder: Path, model_path: Path) -> Manifest | None:
-        """Write the weights as a Hugging Face folder in engine.dtype, which appears whole or not at all.
+    def hidden_states(self, tokens: list[int]) -> dict[str, torch.Tensor] | None:
+        """What embedding, decoder layers and last norm put out; None on other ranks than 0."""
+        learner, _ = self._loaded()
+        states = hidden_states(learner.model, tokens, self._device)
+        return states if self._rank == 0 else None
 
-        Config and tokenizer files are copied from `model_path`. Returns the manifest on rank 0, whose
-        manifest.json lies in the folder; an earlier folder of the name is replaced.
+    def export(self, folder: Path, model_path: Path) -> Manifest | None:
+        """Write the weights as a Hugging Face folder in the format that engines are to hold.
+
+        It appears whole or not at all, in place of an earlier one of the name. config.json, but for the
+        format that it declares, and tokenizer files are those of `model_path`. Returns the manifest on
+        rank 0, whose manifest.json lies in the folder.
         """
-        learner, architecture = self._loaded()
         partial = folders.partial_of(folder)
         if self._rank == 0:
             folders.fresh_partial(folder)
             _copy_companions(model_path, partial)
+            config = self._recipe.config(json.loads((model_path / "config.json").read_text()))
+            (partial / "config.json").write_text(json.dumps(config, indent=2))
         writer, entries = CheckpointWriter(partial), {}
-        for name, tensor in export_weights(learner.model, architecture, self._dtype):
+        for name, tensor in self._tensors():
             writer.add(name, tensor)
             entries[name] = TensorEntry.of(tensor)
         manifest = None
@@ -160,15 +175,11 @@ class TrainerRank:
 
     def content_hash(self) -> str | None:
         """Content hash of the weights as `export` would write them; None on other ranks than 0."""
-        learner, architecture = self._loaded()
-        entries = {
-            name: TensorEntry.of(tensor)
-            for name, tensor in export_weights(learner.model, architecture, self._dtype)
-        }
+        entries = {name: TensorEntry.of(tensor) for name, tensor in self._tensors()}
         return Manifest(tensors=entries).hash if self._rank == 0 else None
 
     def buckets(self) -> list[tuple[TensorSpec, ...]]:
-        """The tensors of each broadcast bucket, in engine.dtype, at most publish.bucket_mb MiB each."""
+        """The tensors of each broadcast bucket, as engines hold them, at most publish.bucket_mb MiB each."""
         return [bucket.tensors for bucket in self._buckets()]
 
     def open_update_group(self, address: str, port: int, world_size: int, group_name: str) -> None:
@@ -187,13 +198,11 @@ class TrainerRank:
 
     def broadcast_bucket(self, number: int) -> None:
         """Broadcast the tensors of a bucket in order; blocks until the engines have received them."""
-        learner, architecture = self._loaded()
-        bucket = self._buckets()[number]
-        for _, tensor in export_weights(learner.model, architecture, self._dtype, only=bucket.mappings):
+        for _, tensor in self._tensors(self._buckets()[number].mappings):
             if self._rank == 0:
                 if self._update_group is None:
                     raise TrainerError("no update group is open: call open_update_group first")
-                dist.broadcast(tensor, src=0, group=self._update_group)
+                broadcast(tensor, self._update_group)
 
     def close_update_group(self) -> None:
         """Leave the engines' update group; fine when none is open."""
@@ -201,12 +210,26 @@ class TrainerRank:
             leave_group(self._update_group)
             self._update_group = None
 
+    def _tensors(self, only: Iterable[Mapping] | None = None) -> Iterator[tuple[str, torch.Tensor]]:
+        """On rank 0 the tensors as engines hold them, scales made of the same weights right after each.
+
+        A collective, which all ranks must iterate to the end.
+        """
+        learner, architecture = self._loaded()
+        try:
+            yield from self._recipe.apply(export_weights(learner.model, architecture, only))
+        except QuantisationError as error:  # no TrainerError: the other ranks wait in the collective
+            raise UserError(
+                f"the weights of step {self._step} cannot be published: {error}: set publish.format to one "
+                "that suits the model, or start a new run with a lower trainer.learning_rate"
+            ) from None
+
     def _buckets(self) -> list[Bucket]:
         if self._plan is None:
             learner, architecture = self._loaded()
             limit = self._config.publish.bucket_mb * 2**20
             trainer = self._config.trainer
-            self._plan = plan_buckets(learner.model, architecture, trainer, self._dtype, limit)
+            self._plan = plan_buckets(learner.model, architecture, trainer, self._recipe, limit)
         return self._plan
 
     def _adopt(

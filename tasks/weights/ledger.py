@@ -30,7 +30,7 @@ class VersionRecord(BaseModel):
     bytes: int
     """Size of the weights, bytes."""
     recipe: str | None = None
-    """Number format and transport, such as `float32/disk`."""
+    """Number format and transport, such as `float32/disk` or `fp8_block/disk`."""
     seconds: float | None = None
     """Time of the transfer to all engines, seconds."""
     gb_per_second: float | None = None

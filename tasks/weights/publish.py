@@ -5,18 +5,21 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-import numpy as np
-
 from configs.errors import RunFailure
 from configs.weights import PublishConfig
 from infra.engines.client import UNSTAMPED, EngineFailed, EngineRefused
+from tasks.alignment.compare import Logprobs, compare
+from tasks.alignment.report import AlignmentReport, Misaligned
 from tasks.cluster.engines import Engine
 from tasks.commits import PublishReport
+from tasks.weights.cached_prefix import cache_prefixes, prefix_difference, score_after_prefixes
 from tasks.weights.layout import differences
-from tasks.weights.staging import Probe, StagedVersion
+from tasks.weights.staging import StagedVersion
 from tasks.weights.transport import Transfer
 
 T = TypeVar("T")
+Judge = Callable[[AlignmentReport], None]
+"""Takes the comparison of engines and trainer; raises Misaligned to refuse the version."""
 
 
 class PublishRefused(RunFailure):
@@ -24,19 +27,24 @@ class PublishRefused(RunFailure):
 
 
 def publish(
-    engines: list[Engine], staged: StagedVersion, transfer: Transfer, config: PublishConfig
+    engines: list[Engine],
+    staged: StagedVersion,
+    transfer: Transfer,
+    config: PublishConfig,
+    judge: Judge = AlignmentReport.require_aligned,
 ) -> PublishReport:
     """Bring a staged version to all the engines, or raise PublishRefused and stamp none of them."""
     try:
-        return _publish(engines, staged, transfer, config.probe_tolerance)
-    except (EngineRefused, EngineFailed) as error:
+        return _publish(engines, staged, transfer, config, judge)
+    except (EngineRefused, EngineFailed, Misaligned) as error:
         raise PublishRefused(f"version {staged.version} refused: {error}") from error
 
 
 def _publish(
-    engines: list[Engine], staged: StagedVersion, transfer: Transfer, tolerance: float
+    engines: list[Engine], staged: StagedVersion, transfer: Transfer, config: PublishConfig, judge: Judge
 ) -> PublishReport:
     on_all(engines, lambda engine: engine.client.stamp(UNSTAMPED))
+    on_all(engines, lambda engine: cache_prefixes(engine, staged.probe))
     started = time.monotonic()
     on_all(engines, lambda engine: engine.client.pause())
     try:
@@ -45,7 +53,18 @@ def _publish(
         hashes = dict(on_all(engines, lambda engine: (engine.name, _verified_hash(engine, staged))))
     finally:
         on_all(engines, lambda engine: engine.client.resume())
-    differences = on_all(engines, lambda engine: _verified_probe(engine, staged, tolerance))
+    after_prefixes = on_all(engines, lambda engine: score_after_prefixes(engine, staged.probe))
+    scored = score_all(engines, staged.probe.sequences)
+    alignment = compare(staged.version, staged.probe, scored, config.probe_tolerance)
+    judge(alignment)
+    for engine, after in zip(engines, after_prefixes, strict=True):
+        difference = prefix_difference(scored[engine.name], after)
+        if not difference <= config.prefix_tolerance:  # also refuses nan
+            raise PublishRefused(
+                f"version {staged.version} refused: {engine.name} goes on from keys and values of older "
+                f"weights: after a prefix that it knew, its log-probabilities differ by {difference:.3g}, "
+                f"more than publish.prefix_tolerance {config.prefix_tolerance:g}"
+            )
     on_all(engines, lambda engine: engine.client.stamp(staged.version))
     return PublishReport(
         transport=transfer.name,
@@ -54,14 +73,13 @@ def _publish(
         bytes=staged.manifest.bytes,
         gb_per_second=staged.manifest.bytes * len(engines) / (transferred - started) / 1e9,
         engine_hashes=hashes,
-        probe_abs_diff_max=max(differences),
+        probe_abs_diff_max=alignment.max,
     )
 
 
-def probe_difference(engine: Engine, probe: Probe) -> float:
-    """Largest |trainer - engine| log-probability over the probe's tokens, nats."""
-    scored = engine.client.score(probe.sequences)
-    return float(np.max(np.abs(np.concatenate(scored) - np.concatenate(probe.logprobs))))
+def score_all(engines: list[Engine], sequences: list[list[int]]) -> dict[str, Logprobs]:
+    """What every engine gives for the sequences, by the engine's name."""
+    return dict(on_all(engines, lambda engine: (engine.name, engine.client.score(sequences))))
 
 
 def on_all(engines: list[Engine], action: Callable[[Engine], T]) -> list[T]:
@@ -80,13 +98,3 @@ def _verified_hash(engine: Engine, staged: StagedVersion) -> str:
                 f"{len(held.checksums)} tensors that differ from the manifest (first: {wrong[0]})"
             )
     return staged.manifest.hash
-
-
-def _verified_probe(engine: Engine, staged: StagedVersion, tolerance: float) -> float:
-    difference = probe_difference(engine, staged.probe)
-    if not difference <= tolerance:  # also refuses nan
-        raise PublishRefused(
-            f"version {staged.version} refused: log-probabilities of {engine.name} differ from the trainer's "
-            f"by {difference:.3g}, more than publish.probe_tolerance {tolerance:g}"
-        )
-    return difference

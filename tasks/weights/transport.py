@@ -1,4 +1,4 @@
-"""How tensors travel to the engines: loaded from an exported folder, or broadcast by the trainer."""
+"""How tensors travel to the engines: loaded from the exported folder, sent from it, or broadcast."""
 
 import contextlib
 import secrets
@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from infra.engines.client import EngineError
+from infra.engines.tensors import buckets, pack
 from tasks.cluster.engines import Engine
 from tasks.training.group import TrainerGroup
+from tasks.weights.bridge.checkpoint import HfCheckpoint
 from tasks.weights.staging import StagedVersion
 
 if TYPE_CHECKING:
@@ -40,6 +42,31 @@ class FromDisk:
             calls = [pool.submit(engine.client.update_from_disk, staged.folder) for engine in engines]
         for call in calls:
             call.result()
+
+
+@dataclass(frozen=True)
+class FromPublisher:
+    """This process reads the exported folder and sends it bucket by bucket, each to every engine at once.
+
+    One bucket is in memory at a time, in the forms that it takes on its way: bytes, text, and a request for
+    each engine.
+    """
+
+    bucket_bytes: float
+    name: str = "tensor"
+
+    def __call__(self, engines: list[Engine], staged: StagedVersion) -> None:
+        """See Transfer."""
+        with (
+            HfCheckpoint(staged.folder) as checkpoint,
+            ThreadPoolExecutor(max_workers=len(engines)) as pool,
+            _update_session(engines),
+        ):
+            tensors = ((name, checkpoint.part(name, None, 0, 1)) for name in sorted(checkpoint.names))
+            for bucket in map(pack, buckets(tensors, self.bucket_bytes)):
+                sending = [pool.submit(engine.client.update_from_bucket, bucket) for engine in engines]
+                for call in sending:
+                    call.result()
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,14 @@ def test_scores_are_those_of_transformers_at_temperature_1(engine: ServedFolder)
         torch.testing.assert_close(torch.tensor(scores), expected, atol=1e-5, rtol=0)
 
 
+def test_scores_after_a_prefix_are_those_of_the_whole(engine: ServedFolder) -> None:
+    sequences = [list(range(3, 20)), list(range(3, 12))]
+    whole = engine.client.score(sequences)
+    for _ in range(2):  # the second time from a cache, where there is one
+        for scored, after in zip(whole, engine.client.score(sequences, start=5), strict=True):
+            assert after == pytest.approx(scored[5:], abs=1e-5)
+
+
 def test_one_prompt_is_answered_by_one_object_in_sglangs_shape(engine: ServedFolder) -> None:
     answer = _raw(engine, {"max_new_tokens": 4, "ignore_eos": True, "sampling_seed": 0})
     meta = answer["meta_info"]

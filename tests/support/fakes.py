@@ -25,6 +25,7 @@ from infra.engines.client import (
     PauseMode,
     RankChecksums,
 )
+from infra.engines.tensors import PackedBucket, unpack
 from tasks.cluster.engines import Engine
 from tasks.run import Run
 from tasks.samples import BatchRef
@@ -264,10 +265,10 @@ class FakeEngine(EngineClient):
         hashes = {name: tensor_hash(tensor) for name, tensor in self.tensors.items()}
         return (RankChecksums(checksums=hashes, per_gpu_checksum=overall_hash(hashes)),)
 
-    def score(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
+    def score(self, sequences: Sequence[Sequence[int]], start: int = 0) -> list[list[float]]:
         self._enter("score")
         assert not self.paused, "a paused engine answers nothing"
-        return _logprobs(self.weights, sequences)
+        return [scored[start:] for scored in _logprobs(self.weights, sequences)]
 
     def update_from_disk(self, path: str | Path, flush_cache: bool = True) -> None:
         self._enter("update_from_disk")
@@ -286,6 +287,12 @@ class FakeEngine(EngineClient):
         if not self.updating:
             raise EngineRefused("no update is open")
         self.updating = False
+
+    def update_from_bucket(self, bucket: PackedBucket, flush_cache: bool = True) -> None:
+        self._enter("update_from_bucket")
+        assert self.updating, "tensors come outside of an update"
+        self.tensors |= unpack(bucket.content)
+        self.loads.extend(bucket.shapes)
 
     def init_update_group(
         self, address: str, port: int, rank_offset: int, world_size: int, group_name: str, backend: str

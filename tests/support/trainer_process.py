@@ -56,6 +56,7 @@ def _train(trainer: TrainerRank, model: Path, folder: Path) -> dict[str, Any]:
     trainer.load(model)
     trainer.export(folder / "untouched", model)
     scores = trainer.score(SEQUENCES)
+    hidden = trainer.hidden_states(SEQUENCES[1])
     reports = [trainer.train(step, graded_batch(step)) for step in (1, 2)]
     trainer.save(folder / "saved")
     reports.append(trainer.train(3, lonely_batch(3)))
@@ -64,7 +65,8 @@ def _train(trainer: TrainerRank, model: Path, folder: Path) -> dict[str, Any]:
     trainer.train(3, lonely_batch(3))
     trainer.export(folder / "resumed", model)
     shapes = {name: shape for bucket in trainer.buckets() for name, _, shape in bucket}
-    return {"scores": scores, "metrics": [report.metrics for report in reports], "shapes": shapes}
+    metrics = [report.metrics for report in reports]
+    return {"scores": scores, "hidden": hidden, "metrics": metrics, "shapes": shapes}
 
 
 def _gradients(config: RunConfig, folder: Path, batch: RolloutBatch) -> dict[str, torch.Tensor]:
@@ -85,7 +87,7 @@ def _gradients(config: RunConfig, folder: Path, batch: RolloutBatch) -> dict[str
     with torch.no_grad():
         for parameter in model.module.parameters():
             parameter.copy_(parameter.main_grad)
-    return dict(export_weights(model.module, architecture, torch.float32))
+    return dict(export_weights(model.module, architecture))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from infra.engines.protocol import InitUpdateGroupRequest, UpdateFromGroupRequest
-from infra.process_group import join_group, leave_group
+from infra.process_group import broadcast, join_group, leave_group
 
 TIMEOUT_S = 120.0
 """Deadline of the meeting, and of each broadcast."""
@@ -45,7 +45,7 @@ class UpdateGroups:
         }
         try:
             for tensor in tensors.values():
-                dist.broadcast(tensor, src=0, group=group)
+                broadcast(tensor, group)
         except RuntimeError as error:
             raise GroupError(f"broadcast over {request.group_name} failed: {error}") from error
         return tensors

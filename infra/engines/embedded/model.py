@@ -15,6 +15,7 @@ from infra.engines.embedded.routing import RouterTap
 from infra.engines.embedded.text import TextCodec
 from infra.engines.embedded.weights import LiveWeights
 from infra.engines.protocol import UNSTAMPED
+from infra.quantisation.recipe import QuantisationRecipe
 
 
 class ServedModel:
@@ -39,8 +40,8 @@ class ServedModel:
             )
         self._module.tie_weights()
         self._module.to(device).eval().requires_grad_(False)
-        self.weights = LiveWeights(self._module)
-        self.weights.load_checkpoint(read_checkpoint(folder))
+        self.weights = LiveWeights(self._module, _recipe(self.config, dtype))
+        self.weights.load_checkpoint(read_checkpoint(folder), convert=True)
         self.routing = RouterTap.on(self._module)
         """None for a model without experts."""
 
@@ -78,6 +79,15 @@ def _read_config(folder: Path) -> PreTrainedConfig:
         return AutoConfig.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError) as error:
         raise WeightsMismatch(f"{folder / 'config.json'} cannot be read: {error}") from error
+
+
+def _recipe(config: PreTrainedConfig, dtype: torch.dtype) -> QuantisationRecipe:
+    """What the configuration declares of the weights' format; undeclared ones are held in `dtype`."""
+    declared = getattr(config, "quantization_config", None)
+    if declared is None:
+        return QuantisationRecipe.of({}, None, dtype)
+    kept = config.dtype if isinstance(config.dtype, torch.dtype) else dtype
+    return QuantisationRecipe.of({"quantization_config": declared}, None, kept)
 
 
 def _require_full_attention(config: PreTrainedConfig, context_length: int) -> None:

@@ -4,8 +4,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import torch
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
+from pydantic import ValidationError
 
 from infra.engines import protocol
 from infra.engines.checkpoint import WeightsMismatch
@@ -51,9 +53,10 @@ def _add_transports(app: FastAPI, engine: Engine) -> None:
         return await _change(engine, body, lambda: model.load_folder(Path(body.model_path)))
 
     @app.post("/update_weights_from_tensor")
-    async def update_weights_from_tensor(body: protocol.UpdateFromTensorsRequest) -> Response:
+    async def update_weights_from_tensor(request: Request) -> Response:
         if not engine.updating:
             return updated(False, f"update_weights_from_tensor {_NO_SESSION}")
+        body = _read_large(await request.body())
         return await _change(engine, body, lambda: model.weights.load(_tensors(body)))
 
     @app.post("/update_weights_from_distributed")
@@ -76,7 +79,7 @@ def _add_sessions(app: FastAPI, engine: Engine) -> None:
         if not engine.updating:
             return updated(False, "no weight-update session is open; call begin_weight_update() first")
         engine.updating = False
-        return updated(True)
+        return await _answer(result(engine.worker.command(engine.model.weights.finish)))
 
 
 def _add_groups(app: FastAPI, engine: Engine) -> None:
@@ -111,6 +114,15 @@ def _tensors(body: protocol.UpdateFromTensorsRequest) -> dict[str, torch.Tensor]
         return unpack(body.serialized_named_tensors[0])
     except ValueError as error:
         raise Refused(f"serialized_named_tensors[0]: {error}") from error
+
+
+def _read_large(body: bytes) -> protocol.UpdateFromTensorsRequest:
+    """As FastAPI reads bodies, but in one go: it would make Python objects of the JSON first."""
+    try:
+        return protocol.UpdateFromTensorsRequest.model_validate_json(body)
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_input=False)
+        raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in problems]) from None
 
 
 async def _answer(change: Awaitable[None]) -> Response:

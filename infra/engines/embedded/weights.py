@@ -2,59 +2,124 @@
 
 from bisect import bisect_right
 from collections.abc import Mapping
+from contextlib import ExitStack
 from itertools import accumulate
 
 import torch
 from safetensors import safe_open
+from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 
 from infra.engines.checkpoint import Checkpoint, WeightsMismatch, require_complete, require_fit
 from infra.engines.checksum import tensor_hash
+from infra.quantisation.recipe import QuantisationRecipe, TensorForm
+
+_CONVERTIBLE = {torch.float32, torch.bfloat16, torch.float16}
 
 
 class LiveWeights:
-    """Views of a model's parameters: writing to one changes what is served, at once and in place."""
+    """The tensors of a model's checkpoint, and the model's parameters, which always follow from them.
 
-    def __init__(self, module: PreTrainedModel) -> None:
-        self._views = checkpoint_views(module)
+    A tensor that the model computes with as it is lies in the parameter itself. Beside quantised weights and
+    their scales, which are kept as they came, the parameter holds the dequantised weight.
+    """
+
+    def __init__(self, module: PreTrainedModel, recipe: QuantisationRecipe) -> None:
+        """QuantisationError for a model that does not fit the recipe's format."""
+        self._recipe = recipe
+        self._parameters = checkpoint_views(module)
         self._tied = frozenset(module.all_tied_weights_keys)
+        self._forms = {
+            name: recipe.forms(name, view.dtype, tuple(view.shape)) for name, view in self._parameters.items()
+        }
+        """The checkpoint's tensors of each parameter."""
+        self._owner = {part: name for name, forms in self._forms.items() for part in forms}
+        """The parameter that a tensor of the checkpoint belongs to."""
+        self._held = {part: self._place(part) for part in self._owner}
+        self._waiting: dict[str, Tensor] = {}
+        """Parts of quantised weights that came without the others."""
 
     def checksums(self) -> dict[str, str]:
-        """Hash of every tensor."""
-        return {name: tensor_hash(view) for name, view in self._views.items()}
+        """Hash of every tensor, as it is held."""
+        return {name: tensor_hash(tensor) for name, tensor in self._held.items()}
 
-    def get(self, name: str) -> torch.Tensor:
+    def get(self, name: str) -> Tensor:
         """A tensor; WeightsMismatch for a name that the checkpoint does not have."""
-        if name not in self._views:
+        if name not in self._held:
             raise WeightsMismatch(f"{name} is not a tensor of the served model")
-        return self._views[name].detach()
+        return self._held[name].detach()
 
-    def load_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Replace all weights; WeightsMismatch, with nothing changed, unless it has them all."""
-        require_complete(checkpoint, self._views)
-        wanted = {name: shape for name, shape in checkpoint.shapes.items() if name not in self._tied}
-        require_fit(wanted, self._shapes())
-        for file in checkpoint.files:
-            with safe_open(file, framework="pt") as tensors:
-                names = wanted.keys() & tensors.keys()
-                self._write({name: tensors.get_tensor(name) for name in names})
+    def load_checkpoint(self, checkpoint: Checkpoint, convert: bool = False) -> None:
+        """Replace all weights; WeightsMismatch, with nothing changed, unless it has them all and they fit.
 
-    def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Replace the named weights; WeightsMismatch, with nothing changed, when one does not fit."""
-        require_fit({name: tuple(tensor.shape) for name, tensor in tensors.items()}, self._shapes())
-        self._write(tensors)
+        `convert` takes what is not quantised in other dtypes than it is held in.
+        """
+        require_complete(checkpoint, self._held)
+        with ExitStack() as files:
+            tensors: dict[str, Tensor] = {}
+            for path in checkpoint.files:
+                file = files.enter_context(safe_open(path, framework="pt"))
+                tensors |= {name: file.get_tensor(name) for name in {*file.keys()} - self._tied}
+            if convert:
+                tensors = {name: self._converted(name, tensor) for name, tensor in tensors.items()}
+            self.load(tensors)
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Replace the named tensors; WeightsMismatch, with nothing changed, when one does not fit.
+
+        A quantised weight and its scales are replaced together, when all of them have come: by a later call,
+        if need be. `finish` ends the wait.
+        """
+        self._require_fit(tensors)
+        self._waiting |= tensors
+        for name in dict.fromkeys(self._owner[part] for part in tensors):
+            if self._forms[name].keys() <= self._waiting.keys():
+                self._replace(name, {part: self._waiting.pop(part) for part in self._forms[name]})
+
+    def finish(self) -> None:
+        """End an update; WeightsMismatch for what came without its scales, or they without it.
+
+        Those weights stay as they were.
+        """
+        waiting, self._waiting = self._waiting, {}
+        for part in waiting:
+            missing = [other for other in self._forms[self._owner[part]] if other not in waiting]
+            raise WeightsMismatch(f"{part} came without {', '.join(missing)}: send them in one update")
+
+    def _place(self, part: str) -> Tensor:
+        """Where a tensor of the checkpoint is held: in its parameter, when that is alike."""
+        name = self._owner[part]
+        parameter, form = self._parameters[name], self._forms[name][part]
+        if form == TensorForm(parameter.dtype, tuple(parameter.shape)):
+            return parameter
+        return torch.empty(form.shape, dtype=form.dtype, device=parameter.device)
+
+    def _converted(self, name: str, tensor: Tensor) -> Tensor:
+        held = self._held.get(name, tensor).dtype
+        return tensor.to(held) if {held, tensor.dtype} <= _CONVERTIBLE else tensor
+
+    def _require_fit(self, tensors: Mapping[str, Tensor]) -> None:
+        offered = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        require_fit(offered, {name: tuple(tensor.shape) for name, tensor in self._held.items()})
+        for name, tensor in tensors.items():
+            if tensor.dtype != self._held[name].dtype:
+                raise WeightsMismatch(
+                    f"{name} is {tensor.dtype}, the served model holds {self._held[name].dtype}"
+                )
 
     @torch.no_grad()
-    def _write(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        for name, tensor in tensors.items():
-            self._views[name].copy_(tensor)
+    def _replace(self, name: str, tensors: Mapping[str, Tensor]) -> None:
+        """Hold new tensors of a parameter, and have it follow from them."""
+        for part, tensor in tensors.items():
+            self._held[part].copy_(tensor)
+        parameter = self._parameters[name]
+        if self._held[name] is not parameter:
+            restored = dict(self._recipe.restore((part, self._held[part]) for part in tensors))
+            parameter.copy_(restored[name])
 
-    def _shapes(self) -> dict[str, tuple[int, ...]]:
-        return {name: tuple(view.shape) for name, view in self._views.items()}
 
-
-def checkpoint_views(module: PreTrainedModel) -> dict[str, torch.Tensor]:
+def checkpoint_views(module: PreTrainedModel) -> dict[str, Tensor]:
     """Name in the checkpoint that save_pretrained would write -> view of the parameter that holds the tensor.
 
     transformers fuses some tensors (the experts of a layer, say) into one parameter. Where a checkpoint
@@ -78,7 +143,7 @@ def checkpoint_views(module: PreTrainedModel) -> dict[str, torch.Tensor]:
     return views
 
 
-def _view(name: str, parameter: torch.Tensor, number: torch.Tensor) -> torch.Tensor:
+def _view(name: str, parameter: Tensor, number: Tensor) -> Tensor:
     """The strided view of a contiguous parameter whose elements have the given numbers in it."""
     origin = number[(0,) * number.dim()]
     strides = [

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from configs.training import TrainerConfig
+from infra.quantisation.recipe import QuantisationRecipe
 from tasks.training.architecture import Architecture
 from tasks.training.megatron.model import held_tensors
 from tasks.weights.bridge.families import mappings
@@ -24,7 +25,10 @@ class TensorSpec(NamedTuple):
 
 
 class Bucket(NamedTuple):
-    """Tensors that travel together, in this order, and the mappings that they come from."""
+    """Tensors that travel together, in this order, and the mappings that they come from.
+
+    A quantised weight and its scales are of one mapping.
+    """
 
     tensors: tuple[TensorSpec, ...]
     mappings: tuple[Mapping, ...]
@@ -34,7 +38,7 @@ def plan_buckets(
     model: nn.Module,
     architecture: Architecture,
     trainer: TrainerConfig,
-    dtype: torch.dtype,
+    recipe: QuantisationRecipe,
     max_bytes: float,
 ) -> list[Bucket]:
     """All weights in the order of the layers, at most `max_bytes` a bucket.
@@ -45,7 +49,7 @@ def plan_buckets(
     buckets: list[Bucket] = []
     room = 0.0
     for mapping in mappings(architecture, trainer.expert_parallel):
-        specs = _specs(mapping, held[mapping.megatron], architecture, trainer.tensor_parallel, dtype)
+        specs = _specs(mapping, held[mapping.megatron], architecture, trainer.tensor_parallel, recipe)
         size = _bytes(specs)
         if not buckets or size > room:
             buckets.append(Bucket((), ()))
@@ -56,17 +60,24 @@ def plan_buckets(
 
 
 def _specs(
-    mapping: Mapping, tensor: torch.Tensor, architecture: Architecture, ranks: int, dtype: torch.dtype
+    mapping: Mapping,
+    tensor: torch.Tensor,
+    architecture: Architecture,
+    ranks: int,
+    recipe: QuantisationRecipe,
 ) -> tuple[TensorSpec, ...]:
-    kept = tensor.dtype if mapping.keeps_dtype else dtype
-    specs = []
+    specs: list[TensorSpec] = []
     for name, part in zip(mapping.hf, mapping.split(tensor), strict=True):
         shape = list(part.shape)
         if mapping.shard_dim is not None:
             shape[mapping.shard_dim] *= ranks
         if mapping.by_token:
             shape[0] = architecture.vocab_size
-        specs.append(TensorSpec(name, str(kept).removeprefix("torch."), tuple(shape)))
+        forms = recipe.forms(name, tensor.dtype, tuple(shape))
+        specs += [
+            TensorSpec(part, str(form.dtype).removeprefix("torch."), form.shape)
+            for part, form in forms.items()
+        ]
     return tuple(specs)
 
 

@@ -91,7 +91,7 @@ def _experts(
     yield plain(f"{megatron}router.weight", f"{hf}gate.weight")
     if part.score_bias:
         bias = f"{hf}gate.e_score_correction_bias"
-        yield plain(f"{megatron}router.expert_bias", bias, keeps_dtype=True)
+        yield plain(f"{megatron}router.expert_bias", bias)
     if part.shared_ffn_size is not None:
         yield from _mlp(f"{megatron}shared_experts.", f"{hf}shared_experts.")
     per_rank = part.count // expert_parallel

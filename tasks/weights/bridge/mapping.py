@@ -32,8 +32,6 @@ class Mapping:
 
     Other ranks hold another expert's tensor under the same Megatron name.
     """
-    keeps_dtype: bool = False
-    """Whether it is exported in Megatron's number format rather than in that of the weights."""
 
 
 def plain(
@@ -43,7 +41,6 @@ def plain(
     *,
     by_token: bool = False,
     expert_rank: int | None = None,
-    keeps_dtype: bool = False,
 ) -> Mapping:
     """The same tensor on both sides."""
     return Mapping(
@@ -54,7 +51,6 @@ def plain(
         lambda tensor: [tensor],
         by_token=by_token,
         expert_rank=expert_rank,
-        keeps_dtype=keeps_dtype,
     )
 
 

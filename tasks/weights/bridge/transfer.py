@@ -44,9 +44,9 @@ def load_weights(model: nn.Module, architecture: Architecture, folder: Path) -> 
 
 
 def export_weights(
-    model: nn.Module, architecture: Architecture, dtype: torch.dtype, only: Iterable[Mapping] | None = None
+    model: nn.Module, architecture: Architecture, only: Iterable[Mapping] | None = None
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield (Hugging Face name, whole tensor on the model's device) for all mappings, or `only` some.
+    """Yield (Hugging Face name, whole tensor in Megatron's dtype and place) for all mappings, or `only` some.
 
     A collective of all ranks, which must iterate to the end; only rank 0 yields. Parts come to it from the
     other ranks of its tensor-parallel group, and experts from those of its expert-parallel group.
@@ -59,8 +59,7 @@ def export_weights(
             whole = _on_first_rank(part, mapping)
             if whole is not None:
                 rows = architecture.vocab_size if mapping.by_token else whole.shape[0]
-                kept = whole.dtype if mapping.keeps_dtype else dtype
-                yield name, whole[:rows].to(kept).contiguous()
+                yield name, whole[:rows].contiguous()
 
 
 def _check_mapped(held: Iterable[str], mine: list[Mapping]) -> None:

@@ -85,6 +85,19 @@ def test_set_takes_yaml_values_for_nested_fields(preset):
             "engine={kind: sglang, python: p, device: cpu, router: sglang}",
             ["deterministic is true but engine.router", "set deterministic false"],
         ),
+        ("publish.format=fp8", ["publish.format", "'fp8_block', 'fp8_channel'"]),
+        (
+            "publish={format: fp8_channel}\nengine={kind: sglang, python: p}",
+            ['publish.format "fp8_channel" is for engine.kind "embedded"'],
+        ),
+        (
+            "publish={format: mxfp4}\nalgorithm.tis_cap=null",
+            ["algorithm.tis_cap is off", "set algorithm.tis_cap 2"],
+        ),
+        (
+            "publish={format: fp8_block}\ngates.max_logprob_diff=1e-4",
+            ["gates.max_logprob_diff 0.0001 is less than the 3 nats", "set it to those or more, or leave it"],
+        ),
         ("trainer.adam_betas=[0.9, 1.0]", ["trainer", "adam_betas", "[0, 1)"]),
         ("loop.steps", ["--set", "write it as section.field=value"]),
         ("=3", ["--set", "write it as section.field=value"]),
@@ -93,8 +106,17 @@ def test_set_takes_yaml_values_for_nested_fields(preset):
     ],
 )
 def test_a_wrong_value_is_one_line_that_names_its_field(preset, change, parts):
-    message = error_of(preset, change)
+    message = error_of(preset, *change.splitlines())
     assert all(part in message for part in parts), message
+
+
+def test_a_quantised_run_may_be_gated_from_what_its_format_explains(preset):
+    load_config(preset, ["publish.format=fp8_block", "gates.max_logprob_diff=3"])
+    load_config(preset, ["publish.format=fp8_block"])
+
+
+def test_a_default_that_follows_from_a_wrong_field_is_not_told(preset):
+    assert "probe_tolerance" not in error_of(preset, "publish.format=fp8")
 
 
 def test_all_mistakes_are_told_at_once(preset):

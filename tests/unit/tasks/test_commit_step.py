@@ -126,6 +126,11 @@ def test_a_commit_names_everything_that_the_step_is_made_of(run: Run) -> None:
     assert commit.publish == PUBLISHED
 
 
+def test_the_recipe_of_quantised_weights(run: Run, revised: Callable[..., Run]) -> None:
+    quantised = revised(run, publish={"format": "fp8_block"})
+    assert write_commit(quantised, graded(), UPDATE, PUBLISHED, {}).recipe == "fp8_block/disk"
+
+
 def test_metrics_of_every_stage_are_in_the_commit(run: Run) -> None:
     commit = write_commit(run, graded(), UPDATE, PUBLISHED, {"time/step": 8.0})
     assert commit.metrics == {

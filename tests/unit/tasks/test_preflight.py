@@ -7,6 +7,7 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
+import torch
 
 from configs.errors import UserError
 from configs.loading import load_config
@@ -15,7 +16,7 @@ from infra.home import Home
 from infra.process import free_port
 from tasks.preflight import preflight
 from tests.support.command import CONFIGS
-from tests.support.engines import TINY_MODEL
+from tests.support.engines import TINY_MODEL, altered_copy
 
 
 @pytest.fixture
@@ -85,6 +86,20 @@ def test_a_model_type_that_the_trainer_does_not_know(home: Home, model: Path) ->
 def test_ranks_that_do_not_divide_the_model(home: Home) -> None:
     line = refusal(home, "trainer.tensor_parallel=3")
     assert "trainer.tensor_parallel 3 does not divide the model's heads" in line
+
+
+def test_a_format_that_does_not_fit_the_model(home: Home, tmp_path: Path) -> None:
+    def narrowed(name: str, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor[:, :-2].contiguous() if "down_proj" in name else tensor
+
+    odd = altered_copy(TINY_MODEL, tmp_path / "odd", narrowed)
+    settings = [f"model.path={odd}", "gates={}"]
+    line = refusal(home, *settings, "publish.format=mxfp4")
+    assert line.startswith(
+        'publish.format "mxfp4" does not fit the model: model.layers.0.mlp.down_proj.weight'
+    )
+    assert "350 columns are not a multiple of 32" in line and "choose another format" in line
+    preflight(config(*settings, "publish.format=fp8_channel"), home)
 
 
 def test_problems_that_are_not_there(home: Home, tmp_path: Path) -> None:

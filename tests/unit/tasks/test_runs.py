@@ -14,7 +14,17 @@ from configs.run import RunConfig
 from infra.home import Home
 from tasks.commits import StepCommit
 from tasks.run import Run
-from tasks.runs import RunError, all_runs, create_run, exclusive, load_run, open_run, revise_run
+from tasks.runs import (
+    RunError,
+    all_runs,
+    create_run,
+    exclusive,
+    load_run,
+    newest_version,
+    open_run,
+    passing_run,
+    revise_run,
+)
 
 
 @pytest.fixture
@@ -54,6 +64,28 @@ def test_without_an_id_each_run_gets_one_of_its_own(home: Home, config: RunConfi
     runs = [create_run(config, home) for _ in range(3)]
     assert len(set(ids(runs))) == 3
     assert all(run.id.startswith("unit-") for run in runs)
+
+
+def test_of_a_passing_run_only_its_records_stay_and_nothing_goes_on_with_it(
+    home: Home, config: RunConfig
+) -> None:
+    with passing_run(config, home) as run:
+        run.store.create(f"{run.id}/versions/000000/alignment.json", b"{}")
+        run.store.create(f"{run.weights_key(0)}/model.safetensors", b"weights")
+    assert run.id.startswith("unit-check-")
+    assert run.store.list(run.id) == [f"{run.id}/versions/000000/alignment.json"]
+    assert all_runs(home) == []
+    assert open_run(config, home, None).id != run.id
+
+
+def test_the_newest_version_is_the_last_committed_one(
+    run: Run, make_commit: Callable[..., StepCommit]
+) -> None:
+    with pytest.raises(RunError, match="run unit-1 has no weight version yet: `overnight resume unit-1`"):
+        newest_version(run)
+    run.commits.append(make_commit(0))
+    run.commits.append(make_commit(1, version=5))
+    assert newest_version(run) == 5
 
 
 def test_an_id_is_not_given_to_another_configuration(home: Home, config: RunConfig) -> None:
@@ -160,6 +192,14 @@ def test_what_a_run_is_cannot_be_revised(home: Home, config: RunConfig, text: st
         revise_run(run, ["loop.steps=9", text])
     section = text.replace("=", ".").split(".")[0]
     assert f"--set {section}: a run keeps its {section}" in line(error)
+    assert load_run("mine", home) == run
+
+
+@pytest.mark.parametrize("text", ["publish.format=fp8_channel", "engine.dtype=bfloat16"])
+def test_a_run_keeps_the_number_format_of_its_weights(home: Home, config: RunConfig, text: str) -> None:
+    run = create_run(config, home, "mine")
+    with pytest.raises(RunError, match="keeps the number format of its weights, float32: leave publish"):
+        revise_run(run, ["gates={}", text])
     assert load_run("mine", home) == run
 
 

@@ -22,7 +22,7 @@ def test_tensors_of_all_dtypes_arrive_as_they_are() -> None:
     ]
     tensors = {str(dtype): numbers.to(dtype) for dtype in dtypes}
     tensors |= {"parameter": torch.nn.Parameter(torch.ones(2)), "scalar": torch.tensor(3.0)}
-    received = unpack(pack(list(tensors.items())))
+    received = unpack(pack(list(tensors.items())).content)
     assert list(received) == list(tensors)
     for name, tensor in tensors.items():
         assert (received[name].dtype, received[name].shape) == (tensor.dtype, tensor.shape)
@@ -33,8 +33,9 @@ def test_a_view_travels_without_its_storage() -> None:
     whole = torch.arange(1_000_000.0)
     for view in (whole[10:20], whole.view(1000, 1000)[:, 3]):
         bucket = pack([("a", view)])
-        assert len(bucket) < 10_000
-        assert torch.equal(unpack(bucket)["a"], view)
+        assert bucket.shapes == {"a": tuple(view.shape)}
+        assert len(bucket.content) < 10_000
+        assert torch.equal(unpack(bucket.content)["a"], view)
 
 
 def test_buckets_keep_the_order_within_their_size() -> None:

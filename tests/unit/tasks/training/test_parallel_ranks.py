@@ -101,6 +101,14 @@ def test_scores_and_metrics_are_those_of_one_process(results, layout, model):
 
 
 @pytest.mark.parametrize(("layout", "model"), SPLIT_CASES)
+def test_hidden_states_are_those_of_one_process(results, layout, model):
+    one, other = (torch.load(results / name / model / "results.pt")["hidden"] for name in ("one", layout))
+    assert list(other) == list(one)
+    for name, expected in one.items():
+        assert torch.allclose(other[name], expected, atol=5e-5, rtol=1e-5), name
+
+
+@pytest.mark.parametrize(("layout", "model"), SPLIT_CASES)
 def test_gradients_are_those_of_one_process(results, layout, model):
     one, other = (load_file(results / name / model / "gradients.safetensors") for name in ("one", layout))
     for name, expected in one.items():

@@ -10,9 +10,11 @@ from safetensors.torch import load_file
 
 from configs.weights import PublishConfig
 from infra.engines.client import SamplingParams
+from tasks.alignment.compare import compare
+from tasks.alignment.report import Misaligned
 from tasks.cluster.engines import Engine
 from tasks.weights.manifest import Manifest
-from tasks.weights.publish import PublishRefused, publish
+from tasks.weights.publish import PublishRefused, publish, score_all
 from tasks.weights.staging import Probe, StagedVersion
 from tasks.weights.transport import FromDisk
 from tests.support.engines import TINY_MODEL, altered_copy, reference_logprobs, tiny_engine
@@ -85,6 +87,31 @@ def test_weights_that_are_not_the_trainers_are_refused_by_the_probe(
     with pytest.raises(PublishRefused, match="differ from the trainer's"):
         publish(engines, agreed, FromDisk(), CONFIG)
     assert "5" not in stamps(engines)
+
+
+def test_the_engine_that_is_off_is_named_with_its_worst_token(
+    engines: list[Engine], staged: StagedVersion, tmp_path: Path
+) -> None:
+    wrong = tmp_path / "wrong"
+    checkpoint(wrong, "model.layers.1.mlp.down_proj.weight", lambda weight: weight * 1.05)
+    held = altered_copy(wrong, tmp_path / "held", lambda each, tensor: tensor * (1.5 if each == NORM else 1))
+    for engine, folder in zip(engines, (staged.folder, held), strict=True):
+        engine.client.update_from_disk(folder)
+    report = compare(5, staged.probe, score_all(engines, SEQUENCES), CONFIG.probe_tolerance)
+    aligned, off = report.engines
+    assert aligned.max <= 1e-5
+    assert off.max == off.worst[0].difference > CONFIG.probe_tolerance
+    apart = [
+        (reference_logprobs(held, tokens) - torch.tensor(logprobs)).abs()
+        for tokens, logprobs in zip(SEQUENCES, staged.probe.logprobs, strict=True)
+    ]
+    sequence = max(range(len(apart)), key=lambda number: apart[number].max().item())
+    position = int(apart[sequence].argmax()) + 1
+    token = SEQUENCES[sequence][position]
+    assert off.max == pytest.approx(apart[sequence].max().item(), abs=1e-5)
+    place = rf"token {token} \(sequence {sequence}, position {position}\)"
+    with pytest.raises(Misaligned, match=rf"of engine-1 differ .* worst at {place}"):
+        report.require_aligned()
 
 
 def test_weights_that_are_not_numbers_are_refused(

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from infra.engines.client import UNSTAMPED, EngineRefused, EngineTimeout, EngineUnreachable
+from tasks.alignment.records import alignment_path, read_alignment
 from tasks.cluster.engines import EngineFleet
 from tasks.run import Run
 from tasks.training.group import TrainerLost
@@ -20,9 +21,9 @@ WEIGHTS = (3.0, 4.0)
 
 
 @pytest.fixture
-def two(run: Run, revised: Callable[..., Run]) -> Run:
+def two(modelled_run: Run, revised: Callable[..., Run]) -> Run:
     """A run with two engines and versions 0 and 1 staged."""
-    run = revised(run, engine={"count": 2})
+    run = revised(modelled_run, engine={"count": 2})
     for version, weights in enumerate(WEIGHTS):
         trainer = FakeTrainer()
         trainer.weights = weights
@@ -64,6 +65,39 @@ def test_a_refused_publish_brings_the_parent_back_and_is_reported(two: Run, flee
     assert not any(client.paused for client in fleet.clients)
 
 
+def test_every_publish_leaves_its_alignment_report(two: Run, fleet: FakeFleet) -> None:
+    publish_version(two, 0, parent=None)
+    report = read_alignment(two, 0)
+    assert report.aligned and [engine.engine for engine in report.engines] == ["engine-0", "engine-1"]
+    assert report.tolerance == two.config.publish.probe_tolerance
+
+
+def test_an_engine_that_computes_otherwise_is_named_with_its_worst_token_and_the_report(
+    two: Run, fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_version(two, 0, parent=None)
+    engine, score = fleet.clients[1], fleet.clients[1].score
+
+    def off_at_token_3(sequences: list[list[int]], start: int = 0) -> list[list[float]]:
+        wrong = [score([tokens])[0] for tokens in sequences]
+        if engine.weights == WEIGHTS[1]:
+            wrong[0][1] -= 0.47
+        return [row[start:] for row in wrong]
+
+    monkeypatch.setattr(engine, "score", off_at_token_3)
+    with pytest.raises(PublishRefused) as refusal:
+        publish_version(two, 1, parent=0)
+    assert str(refusal.value) == (
+        "version 1 refused: log-probabilities of engine-1 differ from the trainer's by 0.47, more than "
+        "publish.probe_tolerance 0.0001: worst at token 3 '!' (sequence 0, position 2): trainer -4.03, "
+        f"engine -4.5: see {alignment_path(two, 1)}"
+    )
+    report = read_alignment(two, 1)
+    assert not report.aligned
+    assert [engine.worst[0].token for engine in report.engines] == [2, 3]
+    assert held(fleet) == [(0, 3.0), (0, 3.0)]
+
+
 def test_without_a_parent_a_refused_publish_leaves_the_engines_unstamped(two: Run, fleet: FakeFleet) -> None:
     fleet.clients[0].faults["update_from_disk"] = EngineRefused("no room")
     with pytest.raises(PublishRefused):
@@ -81,7 +115,7 @@ def test_a_parent_that_was_pruned_leaves_the_refusal_as_it_is(two: Run, fleet: F
 
 def test_a_parent_that_is_refused_too_leaves_the_first_refusal(two: Run, fleet: FakeFleet) -> None:
     fleet.clients[0].faults["update_from_disk"] = EngineRefused("no room")
-    fleet.clients[1].faults["score"] = EngineRefused("no tokens")
+    fleet.clients[1].faults["checksums"] = EngineRefused("no hashes")
     with pytest.raises(PublishRefused, match=r"version 1 refused: .*no room"):
         publish_version(two, 1, parent=0)
     assert [client.version for client in fleet.clients] == [UNSTAMPED, UNSTAMPED]
@@ -92,7 +126,7 @@ def test_an_engine_that_dies_while_the_parent_comes_back_does_not_hide_the_refus
 ) -> None:
     publish_version(two, 0, parent=None)
     fleet.clients[0].faults["update_from_disk"] = EngineRefused("no room")
-    fleet.clients[1].faults["score"] = EngineUnreachable("gone")
+    fleet.clients[1].faults["checksums"] = EngineUnreachable("gone")
     with pytest.raises(PublishRefused, match=r"version 1 refused: .*no room"):
         publish_version(two, 1, parent=0)
 
@@ -155,6 +189,15 @@ def test_a_process_group_carries_the_trainers_weights(
     trainers.start(two).weights = WEIGHTS[1]
     report = publish_version(revised(two, publish={"transport": "process_group"}), 1, parent=0)
     assert report.transport == "process_group"
+    assert held(fleet) == [(1, 4.0), (1, 4.0)]
+    assert fleet.clients[0].loads == ["layer.weight", "norm.weight"]
+
+
+def test_the_publisher_sends_the_exported_tensors(
+    two: Run, fleet: FakeFleet, revised: Callable[..., Run]
+) -> None:
+    report = publish_version(revised(two, publish={"transport": "tensor"}), 1, parent=0)
+    assert report.transport == "tensor"
     assert held(fleet) == [(1, 4.0), (1, 4.0)]
     assert fleet.clients[0].loads == ["layer.weight", "norm.weight"]
 

@@ -1,5 +1,6 @@
-"""A broadcast reaches every engine, and leaves sessions and groups closed however it ends."""
+"""Tensors reach every engine, and sessions and groups are left closed however a transfer ends."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from tasks.cluster.engines import Engine
 from tasks.training.group import TrainerError, TrainerLost
 from tasks.weights.manifest import Manifest
 from tasks.weights.staging import Probe, StagedVersion
-from tasks.weights.transport import FromDisk, FromTrainer
+from tasks.weights.transport import FromDisk, FromPublisher, FromTrainer
 from tests.support.fakes import FakeEngine, FakeTrainer, Wire, tensors_of
 
 WEIGHTS = 4.0
@@ -33,9 +34,12 @@ def clients(wire: Wire) -> list[FakeEngine]:
     return [FakeEngine(wire), FakeEngine(wire)]
 
 
+def named(clients: list[FakeEngine]) -> list[Engine]:
+    return [Engine(f"engine-{number}", client) for number, client in enumerate(clients)]
+
+
 def broadcast(trainer: FakeTrainer, clients: list[FakeEngine]) -> None:
-    engines = [Engine(f"engine-{number}", client) for number, client in enumerate(clients)]
-    FromTrainer(trainer, "gloo")(engines, STAGED)
+    FromTrainer(trainer, "gloo")(named(clients), STAGED)
 
 
 def assert_all_closed(clients: list[FakeEngine]) -> None:
@@ -123,19 +127,45 @@ def test_an_engine_that_dies_does_not_keep_the_other_in_the_group(
     assert trainer.group is None
 
 
-def test_from_disk_every_engine_loads_the_folder_and_a_refusal_is_raised(
-    clients: list[FakeEngine], tmp_path: Path
-) -> None:
+@pytest.fixture
+def exported(tmp_path: Path) -> StagedVersion:
+    """STAGED, in a folder."""
     trainer = FakeTrainer()
     trainer.weights = WEIGHTS
     trainer.export(tmp_path / "000001", Path("model"))
-    staged = StagedVersion(1, tmp_path / "000001", STAGED.manifest, STAGED.probe)
-    engines = [Engine(f"engine-{number}", client) for number, client in enumerate(clients)]
+    return replace(STAGED, folder=tmp_path / "000001")
+
+
+def test_from_disk_every_engine_loads_the_folder_and_a_refusal_is_raised(
+    clients: list[FakeEngine], exported: StagedVersion
+) -> None:
+    engines = named(clients)
     for client in clients:
         client.pause()
     clients[1].faults["update_from_disk"] = EngineRefused("no room")
     with pytest.raises(EngineRefused, match="no room"):
-        FromDisk()(engines, staged)
-    FromDisk()(engines, staged)
+        FromDisk()(engines, exported)
+    FromDisk()(engines, exported)
     assert [client.loads for client in clients] == [["000001", "000001"], ["000001"]]
+    assert [client.weights for client in clients] == [WEIGHTS, WEIGHTS]
+
+
+def test_every_engine_is_sent_every_bucket(clients: list[FakeEngine], exported: StagedVersion) -> None:
+    FromPublisher(bucket_bytes=1)(named(clients), exported)
+    for client in clients:
+        assert client.loads == ["layer.weight", "norm.weight"]
+        assert Manifest.of(client.tensors) == STAGED.manifest
+    assert_all_closed(clients)
+
+
+@pytest.mark.parametrize("method", ["update_from_bucket", "begin_update"])
+def test_an_engine_that_takes_no_bucket_leaves_no_session_open(
+    clients: list[FakeEngine], exported: StagedVersion, method: str
+) -> None:
+    clients[1].faults[method] = EngineRefused("no room")
+    with pytest.raises(EngineRefused, match="no room"):
+        FromPublisher(bucket_bytes=1)(named(clients), exported)
+    assert_all_closed(clients)
+    assert "norm.weight" not in clients[0].loads
+    FromPublisher(bucket_bytes=1)(named(clients), exported)
     assert [client.weights for client in clients] == [WEIGHTS, WEIGHTS]

@@ -1,0 +1,164 @@
+"""What a full publish costs, by each transport: a model of SmolLM2-135M's shapes to two embedded engines.
+
+A transport cannot be faster than the copies that it needs. Per byte that arrives at an engine these are,
+where one that serves both engines counts half, and one of base64 text 4/3:
+
+- disk: out of the page cache into the served parameter, 1.
+- tensor: file to bucket, bucket to pickle and pickle to text, once for both engines, (1 + 1 + 4/3) / 2; for
+  each engine text to request, request to the kernel, from there to the server, and request to text, 4 * 4/3;
+  text to pickle, pickle to tensor and tensor to parameter, 3. SGLang's protocol, tensors in JSON, asks for
+  these 10.
+- process_group: trainer to the kernel, from there to a tensor, and tensor to parameter, 3.
+
+The bar is half of this machine's memory-copy bandwidth, all cores at it, divided by the copies.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+
+import torch
+from rich.table import Table
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from benchmarks.figures import REPEATS
+from benchmarks.memory import peak_memory
+from configs.engine import EmbeddedEngine
+from configs.loading import parse_config
+from configs.run import RunConfig
+from infra.engines.client import EngineClient
+from infra.engines.launch import launch
+from infra.process import free_port, spawn, stop_tree, wait_until
+from tasks.cluster.engines import Engine
+from tasks.commits import PublishReport
+from tasks.training.rank import TrainerRank
+from tasks.weights.manifest import Manifest
+from tasks.weights.publish import publish
+from tasks.weights.staging import Probe, StagedVersion
+from tasks.weights.transport import FromDisk, FromPublisher, FromTrainer, Transfer
+
+COPIES = {"disk": 1.0, "tensor": 10.0, "process_group": 3.0}
+BUCKET_MIB = 64
+SMOLLM2 = LlamaConfig(
+    vocab_size=49152,
+    hidden_size=576,
+    intermediate_size=1536,
+    num_hidden_layers=30,
+    num_attention_heads=9,
+    num_key_value_heads=3,
+    max_position_embeddings=8192,
+    rope_parameters={"rope_type": "default", "rope_theta": 100000.0},
+    tie_word_embeddings=True,
+)
+PROBE = [[1, 10, 100, 1000, 10000], [2, 20, 200, 2000, 20000]]
+
+
+class LoneTrainer(TrainerRank):
+    """A trainer of one rank in this process, with what its group would answer."""
+
+    def meeting_point(self) -> tuple[str, int]:
+        """Where the engines meet it."""
+        return "127.0.0.1", free_port()
+
+
+def measure_publish(folder: Path) -> Table:
+    """Publishes by every transport, and what the machine could do."""
+    config = _config(folder)
+    trainer = LoneTrainer(config, 0, "127.0.0.1", free_port())
+    try:
+        staged = _stage(trainer, folder)
+        with ExitStack() as stack:
+            served = [stack.enter_context(_engine(staged, folder, number)) for number in range(2)]
+            transfers = (FromDisk(), FromPublisher(BUCKET_MIB * 2**20), FromTrainer(trainer, "gloo"))
+            table = Table(
+                "publish",
+                "GB/s",
+                "bar: copy bandwidth / copies / 2",
+                "transfer s",
+                "with hashes and probe s",
+                "extra memory of all three processes, MiB",
+            )
+            for transfer in transfers:
+                table.add_row(*_row(transfer, staged, served, config))
+        return table
+    finally:
+        trainer.close()
+
+
+def copy_bandwidth() -> float:
+    """Bytes that all cores copy from memory to memory, GB/s."""
+    source = torch.ones(2**28, dtype=torch.uint8)
+    target = torch.empty_like(source)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(os.cpu_count() or 1)
+    seconds = []
+    for _ in range(REPEATS + 1):
+        started = time.monotonic()
+        target.copy_(source)
+        seconds.append(time.monotonic() - started)
+    torch.set_num_threads(threads)
+    return source.nbytes / median(seconds[1:]) / 1e9
+
+
+def _row(
+    transfer: Transfer, staged: StagedVersion, served: list[tuple[Engine, int]], config: RunConfig
+) -> list[str]:
+    engines = [engine for engine, _ in served]
+    publish(engines, staged, transfer, config.publish)
+    with peak_memory([os.getpid(), *(pid for _, pid in served)]) as peak:
+        reports = [publish(engines, staged, transfer, config.publish) for _ in range(REPEATS)]
+    typical: PublishReport = sorted(reports, key=lambda report: report.transfer_seconds)[REPEATS // 2]
+    bandwidth, copies = copy_bandwidth(), COPIES[transfer.name]
+    return [
+        transfer.name,
+        f"{typical.gb_per_second:.2f}",
+        f"{bandwidth:.1f} / {copies:g} / 2 = {bandwidth / copies / 2:.2f}",
+        f"{typical.transfer_seconds:.2f}",
+        f"{typical.seconds:.2f}",
+        f"{peak[0] / 2**20:.0f} ({peak[0] / _largest_bucket(staged):.1f} buckets)",
+    ]
+
+
+def _largest_bucket(staged: StagedVersion) -> float:
+    """Bytes; a tensor larger than a bucket is one by itself."""
+    sizes = (Manifest(tensors={name: entry}).bytes for name, entry in staged.manifest.tensors.items())
+    return max(BUCKET_MIB * 2**20, *sizes)
+
+
+def _config(folder: Path) -> RunConfig:
+    document = {
+        "name": "publish",
+        "model": {"kind": "folder", "path": "model"},
+        "problems": {"kind": "arithmetic"},
+        "publish": {"bucket_mb": BUCKET_MIB},
+    }
+    return parse_config(document, folder=folder)
+
+
+def _stage(trainer: TrainerRank, folder: Path) -> StagedVersion:
+    """Random weights, loaded by the trainer and exported as it exports each version."""
+    torch.manual_seed(0)
+    LlamaForCausalLM(SMOLLM2).save_pretrained(folder / "model")
+    trainer.load(folder / "model")
+    manifest = trainer.export(folder / "000001", folder / "model")
+    assert manifest is not None
+    return StagedVersion(
+        1, folder / "000001", manifest, Probe(sequences=PROBE, logprobs=trainer.score(PROBE))
+    )
+
+
+@contextmanager
+def _engine(staged: StagedVersion, folder: Path, number: int) -> Iterator[tuple[Engine, int]]:
+    """An engine and its process."""
+    port, config = free_port(), EmbeddedEngine()
+    process = spawn(launch(config, staged.folder, port).command, folder / f"engine-{number}.log")
+    client = EngineClient(f"http://127.0.0.1:{port}")
+    try:
+        wait_until(client.healthy, config.start_timeout_s, "the engine")
+        yield Engine(f"engine-{number}", client), process.pid
+    finally:
+        client.close()
+        stop_tree(process.pid)

@@ -1,0 +1,62 @@
+"""What the parts of a step cost: the tiny model, one engine, one trainer rank."""
+
+from pathlib import Path
+
+from benchmarks.figures import REPEATS, Figure, timed
+from configs.run import RunConfig
+from infra.engines.client import EngineClient
+from infra.engines.launch import launch
+from infra.home import Home
+from infra.process import free_port, spawn, stop_tree, wait_until
+from tasks.models import prepare_model, prepared_tokenizer
+from tasks.problems import build_source
+from tasks.reward.grade import grade_batch
+from tasks.rollout.generate import generate_batch
+from tasks.samples import RolloutBatch
+
+
+def measure_step(config: RunConfig, folder: Path) -> list[Figure]:
+    """The figures of a configuration; one engine and one trainer rank in this process."""
+    home = Home(folder)
+    tokenizer = prepared_tokenizer(config.model, home)
+    problems = build_source(config.problems).training(config.seed, 0, config.rollout.prompts_per_step)
+    port, model_path = free_port(), prepare_model(config.model, home)
+    engine = spawn(launch(config.engine, model_path, port).command, folder / "engine.log")
+    client = EngineClient(f"http://127.0.0.1:{port}")
+    try:
+        wait_until(client.healthy, config.engine.start_timeout_s, "the engine")
+        client.stamp(0)
+        generate, batch = timed(lambda: generate_batch([client], problems, tokenizer, config, 1))
+        grade, graded = timed(lambda: grade_batch(batch, tokenizer))
+        tokens = sum(len(sample.response_tokens) for sample in batch.samples())
+        samples = sum(1 for _ in batch.samples())
+        return [
+            Figure("generate", generate, f"{samples} samples, {tokens / generate:,.0f} tokens/s"),
+            Figure("grade", grade, f"{samples} samples"),
+            *measure_trainer(config, model_path, graded, folder),
+            Figure("update from disk", timed(lambda: client.update_from_disk(model_path))[0], "one engine"),
+        ]
+    finally:
+        stop_tree(engine.pid)
+
+
+def measure_trainer(config: RunConfig, model_path: Path, graded: RolloutBatch, folder: Path) -> list[Figure]:
+    """A training step, a checkpoint and an export."""
+    from tasks.training.rank import TrainerRank
+
+    trainer = TrainerRank(config, 0, "127.0.0.1", free_port())
+    trainer.load(model_path)
+    step = iter(range(1, REPEATS + 2))
+
+    def train() -> None:
+        number = next(step)
+        trainer.train(number, RolloutBatch(number, graded.groups), version=number)
+
+    try:
+        return [
+            Figure("train", timed(train)[0], "one optimizer step"),
+            Figure("checkpoint", timed(lambda: trainer.save(folder / "checkpoint"))[0], "weights and Adam"),
+            Figure("export", timed(lambda: trainer.export(folder / "export", model_path))[0], "with hashes"),
+        ]
+    finally:
+        trainer.close()

@@ -1,0 +1,34 @@
+"""The alignment check of a run's trainer and engines, whenever it is asked for."""
+
+from dataclasses import replace
+
+from tasks.alignment.layers import compare_layers
+from tasks.alignment.records import save_alignment
+from tasks.alignment.report import AlignmentReport
+from tasks.cluster.engines import EngineFleet
+from tasks.run import Run
+from tasks.training.recovery import ready_trainer
+from tasks.weights.publish import publish, score_all
+from tasks.weights.staging import Probe, read_staged
+from tasks.weights.transport import FromDisk
+
+
+def check_alignment(run: Run, version: int, layers: bool = False) -> AlignmentReport:
+    """Bring the trainer's version to every engine and compare them token by token; stored, aligned or not.
+
+    With `layers` both are also compared with the exported checkpoint, the trainer module by module. Raises
+    PublishRefused when an engine does not hold the version's tensors. Engines that are not aligned serve it
+    nevertheless: for a run that draws no samples.
+    """
+    staged, trainer = read_staged(run, version), ready_trainer(run)
+    sequences = staged.probe.sequences
+    staged = replace(staged, probe=Probe(sequences=sequences, logprobs=trainer.score(sequences)))
+    engines = EngineFleet(run).start(staged.folder)
+    found: list[AlignmentReport] = []
+    publish(engines, staged, FromDisk(), run.config.publish, judge=found.append)
+    report = found[0]
+    if layers:
+        scored = score_all(engines, sequences)
+        compared = compare_layers(staged, trainer.hidden_states, scored, run.config.trainer.dtype)
+        report = report.model_copy(update={"layers": compared})
+    return save_alignment(run, report)
