@@ -3,24 +3,16 @@
 import json
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from infra.process import free_port, port_is_free
-from tests.support.chaos import servers_below, wait_for_commits
-from tests.support.command import Overnight, overnight_in, run_arguments
+from tests.support.chaos import servers_below, two_free_ports, wait_for_commits
+from tests.support.command import Overnight, run_arguments
 
 STEPS = 5
 ENGINES = ("engine-0", "engine-1")
-
-
-@pytest.fixture(scope="module")
-def overnight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Overnight]:
-    with overnight_in(tmp_path_factory.mktemp("home")) as overnight:
-        yield overnight
 
 
 def commits(overnight: Overnight, run_id: str) -> list[dict[str, Any]]:
@@ -34,13 +26,6 @@ def wait_for_line(log: Path, text: str, after: int) -> None:
     while text not in log.read_bytes()[after:].decode(errors="replace"):
         assert time.monotonic() < deadline, f"no {text} in {log}"
         time.sleep(0.02)
-
-
-def two_free_ports() -> int:
-    """The first of two ports in a row that are free."""
-    while not port_is_free((port := free_port()) + 1):
-        pass
-    return port
 
 
 @pytest.mark.timeout(600)

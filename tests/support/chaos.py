@@ -6,6 +6,7 @@ from pathlib import Path
 
 import psutil
 
+from infra.process import free_port, port_is_free
 from tests.support.command import Overnight
 
 
@@ -28,6 +29,11 @@ def servers_below(pid: int, argument: str = "infra.engines.embedded") -> list[ps
     return [
         child for child in psutil.Process(pid).children(recursive=True) if argument in _command_line(child)
     ]
+
+
+def two_free_ports() -> int:
+    """The first of two neighbouring ports that are free."""
+    return next(port for _ in range(100) if port_is_free((port := free_port()) + 1))
 
 
 def server_at(url: str) -> psutil.Process:

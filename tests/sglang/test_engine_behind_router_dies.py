@@ -3,18 +3,11 @@
 import psutil
 import pytest
 
-from infra.process import free_port, port_is_free
 from tasks.samples import RolloutBatch
-from tests.chaos.conftest import SETTINGS
-from tests.support.chaos import servers_below, wait_for_commits
+from tests.support.chaos import servers_below, two_free_ports, wait_for_commits
 from tests.support.command import Overnight, run_arguments
 
 STEPS = 4
-
-
-def two_free_ports() -> int:
-    """The first of two neighbouring ports."""
-    return next(port for _ in range(100) if port_is_free((port := free_port()) + 1))
 
 
 @pytest.mark.slow
@@ -30,7 +23,8 @@ def test_an_engine_killed_behind_the_router_comes_back_with_the_version(overnigh
         f"engine={{count: 2, router: sglang, port: {two_free_ports()}}}",
         "rollout={prompts_per_step: 8, samples_per_prompt: 4, max_new_tokens: 48}",
         "evaluation.at_start=false",
-        *SETTINGS,
+        "evaluation.problems=20",
+        "evaluation.samples=1",
     )
     process = overnight.start("run", *arguments)
     try:
