@@ -53,13 +53,11 @@ def test_the_run_goes_on_when_an_engine_is_killed_in_mid_rollout(overnight: Over
     finally:
         process.kill()
 
-    assert calls_since_the_second_start(log)[:5] == [
-        "update_weight_version",  # unverified
-        "update_weights_from_disk",
-        "generate",  # the probe
-        "update_weight_version",
-        "generate",
-    ]
+    calls = calls_since_the_second_start(log)
+    loaded, stamped = calls.index("update_weights_from_disk"), calls.index("update_weight_version", 1)
+    assert calls[0] == "update_weight_version"  # unverified
+    assert loaded < stamped and "generate" in calls[loaded:stamped]  # the probe
+    assert "generate" in calls[stamped:]
     steps = commits(overnight, "struck")
     assert [commit["version"] for commit in steps] == list(range(STEPS + 1))
     for commit in steps:
