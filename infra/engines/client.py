@@ -1,6 +1,6 @@
 """The only speaker of the engines' protocol: a synchronous client with a deadline on each call."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,7 @@ from infra.engines.generation import UNSTAMPED, Generation, Span, read_generatio
 from infra.engines.protocol import ModelInfo, PauseMode, RankChecksums, SamplingParams, ServerInfo
 
 if TYPE_CHECKING:
-    from infra.engines.tensors import NamedTensor, PackedBucket
+    from infra.engines.tensors import PackedBucket  # with torch, which a client of requests can spare
 
 __all__ = [
     "UNSTAMPED",
@@ -45,7 +45,6 @@ __all__ = [
 _HEALTH_TIMEOUT_S = 5.0
 _PROBE_TIMEOUT_S = 30.0
 _CONTROL_CONNECTIONS = 8
-_BUCKET_BYTES = 64 * 2**20
 _BUCKET = "<bucket>"
 """Stands for base64, which has nothing to escape: an encoder of JSON would look for it for longer than all
 else takes."""
@@ -169,27 +168,11 @@ class EngineClient:
         """Close the weight-update session."""
         self._update("/end_weight_update")
 
-    def update_from_tensors(
-        self, tensors: Iterable["NamedTensor"], flush_cache: bool = True, bucket_bytes: int = _BUCKET_BYTES
-    ) -> None:
-        """Replace weights, by their names in the checkpoint, in a session of its own.
-
-        They are sent bucket by bucket: pause the engine if none may be drawn from in between. EngineRefused
-        when one does not fit: its bucket was not sent, nor what comes after it.
-        """
-        from infra.engines.tensors import buckets, pack  # with torch, which a client of requests can spare
-
-        self.begin_update()
-        try:
-            for bucket in buckets(tensors, bucket_bytes):
-                self.update_from_bucket(pack(bucket), flush_cache)
-        finally:
-            self.end_update()
-
     def update_from_bucket(self, bucket: "PackedBucket", flush_cache: bool = True) -> None:
         """Replace weights, by their names in the checkpoint. In a session.
 
-        EngineRefused, with nothing changed, when one does not fit.
+        Pause the engine if none may be drawn from between two buckets. EngineRefused, with nothing changed,
+        when one does not fit.
         """
         self._require_fit(bucket.shapes)  # SGLang dies of a misfit
         request = protocol.UpdateFromTensorsRequest(
@@ -246,9 +229,12 @@ class EngineClient:
         self._update("/update_weight_version", request)
 
     def checksums(self) -> tuple[RankChecksums, ...]:
-        """Content hash of every served tensor, for each rank of the engine."""
+        """Content hash of every served tensor, for each rank of the engine; there is at least one."""
         answer = self._update("/weights_checker", protocol.CheckWeightsRequest())
-        return parse(protocol.CheckWeightsResponse, answer).ranks
+        ranks = parse(protocol.CheckWeightsResponse, answer).ranks
+        if not ranks:
+            raise EngineFailed(f"{answer.url}: no rank told what it holds")
+        return ranks
 
     def get_weights(self, name: str, truncate_size: int = 100) -> list[float] | list[list[float]]:
         """The first rows (or values, of a vector) of a tensor."""

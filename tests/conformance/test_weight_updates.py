@@ -15,10 +15,12 @@ import torch.distributed as dist
 from safetensors.torch import load_file
 
 from infra.engines.client import EngineError, EngineRefused, SamplingParams
+from infra.engines.tensors import buckets, pack
 from infra.process import free_port
 from infra.process_group import join_group, leave_group
+from tasks.weights.layout import differences
+from tasks.weights.manifest import Manifest
 from tests.support.engines import ServedFolder, altered_copy, reference_logprobs
-from tests.support.held import held_hashes
 
 SEQUENCE = [3, 50, 100, 7, 9, 200]
 GROUP = "conformance"
@@ -33,7 +35,9 @@ def _from_disk(engine: ServedFolder, folder: Path) -> None:
 
 
 def _from_tensors(engine: ServedFolder, folder: Path) -> None:
-    engine.client.update_from_tensors(load_file(folder / "model.safetensors").items(), bucket_bytes=2**17)
+    with _session(engine):
+        for bucket in buckets(load_file(folder / "model.safetensors").items(), 2**17):
+            engine.client.update_from_bucket(pack(bucket))
 
 
 def _from_group(engine: ServedFolder, folder: Path) -> None:
@@ -51,7 +55,7 @@ def _assert_serves(engine: ServedFolder, folder: Path) -> None:
     scores = torch.tensor(engine.client.score([SEQUENCE])[0])
     torch.testing.assert_close(scores, reference_logprobs(folder, SEQUENCE), atol=1e-5, rtol=0)
     (rank,) = engine.client.checksums()
-    assert rank.checksums == held_hashes(load_file(folder / "model.safetensors"), rank.checksums.keys())
+    assert differences(folder, Manifest.of(load_file(folder / "model.safetensors")), rank) == []
 
 
 @every_transport
@@ -136,8 +140,8 @@ def test_a_misfit_tensor_is_refused_and_the_engine_lives_on(
     engine: ServedFolder, changed: Path, name: str, said: str
 ) -> None:
     tensors = {**load_file(changed / "model.safetensors"), name: torch.ones(3)}
-    with pytest.raises(EngineRefused, match=said):
-        engine.client.update_from_tensors(tensors.items())
+    with _session(engine), pytest.raises(EngineRefused, match=said):
+        engine.client.update_from_bucket(pack(list(tensors.items())))
     _assert_serves(engine, engine.folder)
     _from_tensors(engine, changed)
     _assert_serves(engine, changed)

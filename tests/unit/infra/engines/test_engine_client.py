@@ -24,7 +24,7 @@ from infra.engines.client import (
     EngineUnreachable,
     SamplingParams,
 )
-from infra.engines.tensors import unpack
+from infra.engines.tensors import buckets, pack, unpack
 from infra.process import free_port
 
 RESULT = """[{"text": "a", "output_ids": [5, 6], "new_field": 1, "meta_info": {
@@ -226,9 +226,7 @@ def test_routed_experts_are_cut_into_tokens_and_layers(
         client.generate([[1]], [SamplingParams(max_new_tokens=2)], routed_experts=True)
 
 
-def test_every_rank_gets_every_bucket_and_the_session_is_closed(
-    answers: Answers, client: EngineClient
-) -> None:
+def test_every_rank_gets_every_bucket(answers: Answers, client: EngineClient) -> None:
     answers.body = '{"success": true}'
     answers.bodies["/model_info"] = '{"model_path": "/nowhere", "weight_version": "1"}'
     answers.bodies["/server_info"] = json.dumps(
@@ -242,10 +240,18 @@ def test_every_rank_gets_every_bucket_and_the_session_is_closed(
         }
     )
     tensors = {f"t{number}": torch.full((8,), float(number)) for number in range(3)}
-    client.update_from_tensors(tensors.items(), bucket_bytes=64)
-    buckets = [json.loads(body) for body in answers.asked if "serialized_named_tensors" in body]
-    assert [list(unpack(bucket["serialized_named_tensors"][1])) for bucket in buckets] == [
+    for bucket in buckets(tensors.items(), 64):
+        client.update_from_bucket(pack(bucket))
+    sent = [json.loads(body) for body in answers.asked if "serialized_named_tensors" in body]
+    assert [list(unpack(body["serialized_named_tensors"][1])) for body in sent] == [
         ["t0", "t1"],
         ["t2"],
     ]
-    assert answers.paths[-1] == "/end_weight_update"
+
+
+def test_an_engine_of_which_no_rank_tells_what_it_holds_has_failed(
+    answers: Answers, client: EngineClient
+) -> None:
+    answers.body = '{"success": true, "ranks": []}'
+    with pytest.raises(EngineFailed, match="no rank told what it holds"):
+        client.checksums()

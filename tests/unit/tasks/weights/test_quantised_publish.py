@@ -16,6 +16,7 @@ from configs.engine import EmbeddedEngine
 from configs.errors import UserError
 from configs.weights import TOLERANCES, PublishConfig, QuantisedFormat
 from infra.engines.client import EngineRefused
+from infra.engines.tensors import pack
 from infra.process import free_port
 from tasks.cluster.engines import Engine
 from tasks.training.rank import TrainerRank
@@ -114,8 +115,10 @@ def test_numbers_without_their_scales_are_refused_by_the_engine(tmp_path: Path) 
         version = staged(trainer, tmp_path / "0", 0)
     numbers = load_file(version.folder / "model.safetensors")[name]
     with faulty_engine(version.folder) as served:
+        served.client.begin_update()
+        served.client.update_from_bucket(pack([(name, numbers + 1)]))
         with pytest.raises(EngineRefused, match=f"{name} came without {name}_scale"):
-            served.client.update_from_tensors([(name, numbers + 1)])
+            served.client.end_update()
         assert_serves(Engine("engine-0", served.client), version, tmp_path / "plain")
 
 
