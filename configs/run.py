@@ -11,7 +11,7 @@ from configs.model import ModelConfig
 from configs.problems import ProblemsConfig
 from configs.rollout import RolloutConfig
 from configs.training import AlgorithmConfig, GateConfig, TrainerConfig
-from configs.weights import TOLERANCES, PublishConfig
+from configs.weights import BFLOAT16_STEP, TOLERANCES, PublishConfig
 
 
 class LoopConfig(Section):
@@ -114,5 +114,15 @@ class RunConfig(Section):
             raise ValueError(
                 f"gates.max_logprob_diff {bound:g} is less than the {TOLERANCES[name]:g} nats that "
                 f'publish.format "{name}" explains: set it to those or more, or leave it out'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _bfloat16_has_room(self) -> "RunConfig":
+        probe, prefix = self.publish.probe_tolerance, self.publish.prefix_tolerance
+        if self.engine.dtype == "bfloat16" and min(probe, prefix) < BFLOAT16_STEP:
+            raise ValueError(
+                f"engine.dtype bfloat16 rounds by more than publish.probe_tolerance {probe:g} or "
+                f"publish.prefix_tolerance {prefix:g} has room for: set both, to about 0.5"
             )
         return self

@@ -24,6 +24,9 @@ bound is about twice the largest value seen (0.4, 1.4, 1.4, 1.3 and 5.3) in a ru
 the fine ones.
 """
 
+BFLOAT16_STEP = 2.0**-8
+"""What bfloat16 rounds a log-probability of one nat by."""
+
 
 class PublishConfig(Section):
     """Two-phase publish: transfer and hash on every engine, then probe, then stamp."""

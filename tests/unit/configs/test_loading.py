@@ -98,6 +98,10 @@ def test_set_takes_yaml_values_for_nested_fields(preset):
             "publish={format: fp8_block}\ngates.max_logprob_diff=1e-4",
             ["gates.max_logprob_diff 0.0001 is less than the 3 nats", "set it to those or more, or leave it"],
         ),
+        (
+            "engine.dtype=bfloat16\npublish.probe_tolerance=0.5",
+            ["publish.prefix_tolerance 0.0001", "set both, to about 0.5"],
+        ),
         ("trainer.adam_betas=[0.9, 1.0]", ["trainer", "adam_betas", "[0, 1)"]),
         ("loop.steps", ["--set", "write it as section.field=value"]),
         ("=3", ["--set", "write it as section.field=value"]),

@@ -199,7 +199,7 @@ def test_what_a_run_is_cannot_be_revised(home: Home, config: RunConfig, text: st
 def test_a_run_keeps_the_number_format_of_its_weights(home: Home, config: RunConfig, text: str) -> None:
     run = create_run(config, home, "mine")
     with pytest.raises(RunError, match="keeps the number format of its weights, float32: leave publish"):
-        revise_run(run, ["gates={}", text])
+        revise_run(run, ["gates={}", "publish={probe_tolerance: 9, prefix_tolerance: 9}", text])
     assert load_run("mine", home) == run
 
 
