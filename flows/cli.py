@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from configs.errors import RunFailure, UserError
 from configs.loading import load_config, override
@@ -303,22 +302,12 @@ def _print_report(report: "RunReport", as_json: bool) -> None:
 
 
 def _print(document: Any, rows: list[dict[str, Any]], as_json: bool) -> None:
+    from flows.tables import table_of
+
     if as_json:
         print(json.dumps(document, indent=1))
-        return
-    if not rows:
-        console.print("none")
-        return
-    table = Table(*rows[0].keys())
-    for row in rows:
-        table.add_row(*(_cell(value) for value in row.values()))
-    console.print(table)
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return "-" if value is None else str(value)
+    else:
+        console.print(table_of(rows) if rows else "none")
 
 
 if __name__ == "__main__":

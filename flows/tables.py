@@ -1,6 +1,6 @@
 """Records as tables that a person reads; --json prints the same records whole."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Group
 from rich.markup import escape
@@ -13,31 +13,35 @@ _HASH_DIGITS = 12
 _ACCURACY = "avg_at_k"
 
 
-def ledger_table(records: Sequence[VersionRecord]) -> Table:
-    """Every weight version in a line. engines: how many hold it, verified; evaluation: avg@k by dataset."""
-    rows = [_ledger_row(record) for record in records]
-    table = _table(*rows[0].keys() if rows else ())
+def table_of(rows: Sequence[Mapping[str, float | str | None]]) -> Table:
+    """At least one row, all of the same columns."""
+    table = _table(*rows[0])
     for row in rows:
-        table.add_row(*row.values())
+        table.add_row(*map(_cell, row.values()))
     return table
 
 
-def _ledger_row(record: VersionRecord) -> dict[str, str]:
+def ledger_table(records: Sequence[VersionRecord]) -> Table:
+    """Every weight version in a line. engines: how many hold it, verified; evaluation: avg@k by dataset."""
+    return table_of([_ledger_row(record) for record in records])
+
+
+def _ledger_row(record: VersionRecord) -> dict[str, float | str | None]:
     return {
-        "version": str(record.version),
-        "parent": _cell(record.parent),
-        "step": str(record.step),
+        "version": record.version,
+        "parent": record.parent,
+        "step": record.step,
         "state": record.state,
         "hash": record.hash[:_HASH_DIGITS],
-        "recipe": _cell(record.recipe),
-        "MB": _cell(record.bytes / 1e6),
-        "seconds": _cell(record.seconds),
-        "GB/s": _cell(record.gb_per_second),
-        "engines": str(len(record.engines)),
-        "probe diff": _cell(record.probe_abs_diff_max),
-        "reward": _cell(record.reward),
-        "divergence": _cell(record.divergence),
-        "checkpoint": _cell(record.checkpoint and record.checkpoint.rpartition("/")[2]),
+        "recipe": record.recipe,
+        "MB": record.bytes / 1e6,
+        "seconds": record.seconds,
+        "GB/s": record.gb_per_second,
+        "engines": len(record.engines),
+        "probe diff": record.probe_abs_diff_max,
+        "reward": record.reward,
+        "divergence": record.divergence,
+        "checkpoint": record.checkpoint and record.checkpoint.rpartition("/")[2],
         "evaluation": _accuracies(record.evaluation or {}),
     }
 
