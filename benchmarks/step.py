@@ -21,7 +21,8 @@ def measure_step(config: RunConfig, folder: Path) -> list[Figure]:
     tokenizer = prepared_tokenizer(config.model, home)
     problems = build_source(config.problems).training(config.seed, 0, config.rollout.prompts_per_step)
     port, model_path = free_port(), prepare_model(config.model, home)
-    engine = spawn(launch(config.engine, model_path, port).command, folder / "engine.log")
+    server = launch(config.engine, model_path, port)
+    engine = spawn(server.command, folder / "engine.log", server.env)
     client = EngineClient(f"http://127.0.0.1:{port}")
     try:
         wait_until(client.healthy, config.engine.start_timeout_s, "the engine")

@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+from collections.abc import Iterable
 from datetime import timedelta
 
 import torch
@@ -39,13 +40,24 @@ def join_group(
     return group
 
 
-def broadcast(tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
-    """Send a contiguous tensor from rank 0, or receive it there; blocks until it has arrived.
+def broadcast(tensors: Iterable[torch.Tensor], group: dist.ProcessGroup) -> None:
+    """Send contiguous tensors in order from rank 0, or receive them there; blocks until all have arrived.
 
     float8, which gloo does not know, travels as bytes.
     """
-    as_bytes = tensor.is_floating_point() and tensor.itemsize == 1
-    dist.broadcast(tensor.view(torch.uint8) if as_bytes else tensor, src=0, group=group)
+    under_way = []
+    for tensor in tensors:
+        as_bytes = tensor.is_floating_point() and tensor.itemsize == 1
+        sent = tensor.view(torch.uint8) if as_bytes else tensor
+        under_way.append(dist.broadcast(sent, src=0, group=group, async_op=True))
+    failed: RuntimeError | None = None
+    for work in under_way:  # all of them: one that is left alone may still write into its tensor
+        try:
+            work.wait()
+        except RuntimeError as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed
 
 
 def leave_group(group: dist.ProcessGroup) -> None:

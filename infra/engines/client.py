@@ -150,13 +150,16 @@ class EngineClient:
         """Drop cached keys and values; EngineRefused while requests run, unless `retract` paused them."""
         self._control.post("/flush_cache")
 
-    def update_from_disk(self, path: str | Path, flush_cache: bool = True) -> None:
-        """Load the weights of a checkpoint folder that both this process and the engine can read.
+    def update_from_disk(
+        self, path: str | Path, flush_cache: bool = True, like: str | Path | None = None
+    ) -> None:
+        """Load the weights of a checkpoint folder that the engine can read.
 
         EngineRefused, with nothing changed, when it is not a whole checkpoint of what is served: SGLang
-        itself takes any, and answers success.
+        itself takes any, and answers success. `like` is a folder of the same tensors that this process can
+        read, where it cannot read `path`.
         """
-        self._require_loadable(Path(path))
+        self._require_loadable(Path(like or path))
         request = protocol.UpdateFromDiskRequest(model_path=str(path), flush_cache=flush_cache)
         self._update("/update_weights_from_disk", request)
 
@@ -178,8 +181,9 @@ class EngineClient:
         request = protocol.UpdateFromTensorsRequest(
             serialized_named_tensors=[_BUCKET] * self._ranks, flush_cache=flush_cache
         )
-        body = request.model_dump_json(exclude_none=True).encode().replace(_BUCKET.encode(), bucket.content)
-        _require_success(self._control.post_large("/update_weights_from_tensor", body))
+        around = request.model_dump_json(exclude_none=True).encode().split(_BUCKET.encode())
+        parts = [part for text in around for part in (text, bucket.content)][:-1]
+        _require_success(self._control.post_large("/update_weights_from_tensor", parts))
 
     def init_update_group(
         self, address: str, port: int, rank_offset: int, world_size: int, group_name: str, backend: str

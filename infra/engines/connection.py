@@ -1,10 +1,9 @@
 """HTTP to one engine: reused connections, a deadline on each call, every failure an EngineError."""
 
-import io
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -19,6 +18,7 @@ _KEEP_ALIVE_S = 4.0
 """Shorter than servers keep an idle connection (SGLang: 5 s), so that none is used that was just closed."""
 
 _LEAST_TIMEOUT_S = 0.001
+_PIECE_BYTES = 2**20
 
 
 class Connection:
@@ -53,18 +53,20 @@ class Connection:
         """POST a request; what is not set is not sent."""
         return self._call("POST", path, request.model_dump_json(exclude_none=True) if request else "{}", None)
 
-    def post_large(self, path: str, body: bytes) -> httpx.Response:
-        """POST a large body of JSON, read bit by bit: of one in a piece, each write would copy the rest."""
-        return self._call("POST", path, io.BytesIO(body), None)
+    def post_large(self, path: str, parts: Sequence[bytes]) -> httpx.Response:
+        """POST a large body of JSON, the parts one after the other."""
+        return self._call("POST", path, _Pieces(parts), None)
 
     def delete(self, path: str) -> httpx.Response:
         """DELETE."""
         return self._call("DELETE", path, None, None)
 
     def _call(
-        self, method: str, path: str, body: str | io.BytesIO | None, timeout_s: float | None
+        self, method: str, path: str, body: "str | _Pieces | None", timeout_s: float | None
     ) -> httpx.Response:
         headers = {"Content-Type": "application/json"} if body is not None else {}
+        if isinstance(body, _Pieces):
+            headers["Content-Length"] = str(body.size)
         timeout = timeout_s or self._timeout_s
         deadline = time.monotonic() + timeout
         try:
@@ -91,6 +93,19 @@ class Connection:
             yield
         finally:
             self._free.release()
+
+
+class _Pieces:
+    """A body in pieces of at most _PIECE_BYTES: of a larger one each write to the socket copies the rest."""
+
+    def __init__(self, parts: Sequence[bytes]) -> None:
+        self.size = sum(map(len, parts))
+        self._parts = parts
+
+    def __iter__(self) -> Iterator[bytes]:
+        for part in self._parts:
+            for start in range(0, len(part), _PIECE_BYTES):
+                yield part[start : start + _PIECE_BYTES]
 
 
 def parse(model: type[M], answer: httpx.Response) -> M:

@@ -27,6 +27,13 @@ class Launch:
     env: dict[str, str] = field(default_factory=dict)
 
 
+_REUSE_LARGE_BUFFERS = {
+    "MALLOC_MMAP_THRESHOLD_": str(2**32),
+    "MALLOC_TRIM_THRESHOLD_": str(2**32),
+    "MALLOC_ARENA_MAX": "1",
+}
+"""For glibc, which otherwise maps new memory for each bucket of weights; to fault its pages in takes longer
+than to copy them."""
 ALONE = Member()
 """The member of an engine on one machine."""
 
@@ -52,7 +59,8 @@ def _embedded(config: EmbeddedEngine, model_path: Path, port: int) -> Launch:
             f"--context-length={config.context_length}",
             f"--batch-size={config.batch_size}",
             f"--device={config.device}",
-        ]
+        ],
+        _REUSE_LARGE_BUFFERS,
     )
 
 

@@ -1,8 +1,8 @@
 """One rank of the trainer. It knows no Ray and no Prefect; all ranks make the same calls in one order."""
 
 import json
-import shutil
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -11,10 +11,11 @@ import torch.distributed as dist
 
 from configs.errors import UserError
 from configs.run import RunConfig
+from infra import folders
 from infra.process_group import broadcast, join_group, leave_group
 from infra.quantisation.errors import QuantisationError
 from tasks.samples import RolloutBatch
-from tasks.training import checkpoint, folders
+from tasks.training import checkpoint
 from tasks.training.architecture import Architecture
 from tasks.training.batching import to_rows
 from tasks.training.checkpoint import CheckpointIndex
@@ -24,13 +25,12 @@ from tasks.training.megatron import distributed
 from tasks.training.megatron.hidden import hidden_states
 from tasks.training.report import TrainReport
 from tasks.weights.bridge.buckets import Bucket, TensorSpec, plan_buckets
+from tasks.weights.bridge.checkpoint import copy_companions
 from tasks.weights.bridge.mapping import Mapping
 from tasks.weights.bridge.transfer import export_weights, load_weights
 from tasks.weights.bridge.writer import CheckpointWriter
 from tasks.weights.manifest import Manifest, TensorEntry
 from tasks.weights.recipe import publish_recipe
-
-_WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "*.bin", "*.gguf", "manifest.json")
 
 
 class TrainerRank:
@@ -157,7 +157,7 @@ class TrainerRank:
         partial = folders.partial_of(folder)
         if self._rank == 0:
             folders.fresh_partial(folder)
-            _copy_companions(model_path, partial)
+            copy_companions(model_path, partial)
             config = self._recipe.config(json.loads((model_path / "config.json").read_text()))
             (partial / "config.json").write_text(json.dumps(config, indent=2))
         writer, entries = CheckpointWriter(partial), {}
@@ -198,11 +198,13 @@ class TrainerRank:
 
     def broadcast_bucket(self, number: int) -> None:
         """Broadcast the tensors of a bucket in order; blocks until the engines have received them."""
-        for _, tensor in self._tensors(self._buckets()[number].mappings):
-            if self._rank == 0:
-                if self._update_group is None:
-                    raise TrainerError("no update group is open: call open_update_group first")
-                broadcast(tensor, self._update_group)
+        tensors = (tensor for _, tensor in self._tensors(self._buckets()[number].mappings))
+        if self._rank > 0:
+            deque(tensors, maxlen=0)  # their part of the gathering
+        elif self._update_group is None:
+            raise TrainerError("no update group is open: call open_update_group first")
+        else:
+            broadcast(tensors, self._update_group)
 
     def close_update_group(self) -> None:
         """Leave the engines' update group; fine when none is open."""
@@ -227,7 +229,7 @@ class TrainerRank:
     def _buckets(self) -> list[Bucket]:
         if self._plan is None:
             learner, architecture = self._loaded()
-            limit = self._config.publish.bucket_mb * 2**20
+            limit = self._config.publish.bucket_bytes
             trainer = self._config.trainer
             self._plan = plan_buckets(learner.model, architecture, trainer, self._recipe, limit)
         return self._plan
@@ -253,9 +255,3 @@ def _check_machine(config: RunConfig) -> None:
             raise TrainerError(
                 f'trainer.{name} "{value}" needs a GPU and there is none: set it to "{instead}"'
             )
-
-
-def _copy_companions(model_path: Path, folder: Path) -> None:
-    for path in sorted(model_path.iterdir()):
-        if path.is_file() and not any(path.match(pattern) for pattern in _WEIGHT_FILES):
-            shutil.copyfile(path, folder / path.name)

@@ -29,7 +29,13 @@ def main() -> None:
     except ValueError as error:
         sys.exit(f"cannot serve {options.model_path}: {error}")
     app = create_app(Engine(model, options.batch_size))
-    config = uvicorn.Config(app, access_log=False, timeout_keep_alive=120, timeout_graceful_shutdown=1)
+    config = uvicorn.Config(
+        app,
+        loop="asyncio",  # takes large bodies twice as fast as uvloop
+        access_log=False,
+        timeout_keep_alive=120,
+        timeout_graceful_shutdown=1,
+    )
     uvicorn.Server(config).run(sockets=[listener])
     os._exit(0)  # a thread stuck in a collective must not hold the exit up
 
@@ -48,7 +54,7 @@ def _parse() -> argparse.Namespace:
 
 
 def _take_port(host: str, port: int) -> socket.socket:
-    listener = socket.socket()
+    listener = socket.socket(proto=socket.IPPROTO_TCP)  # said, or asyncio leaves Nagle on: 40 ms an answer
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))

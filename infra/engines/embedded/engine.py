@@ -12,6 +12,6 @@ class Engine:
         self.model = model
         self.batch_size = batch_size
         self.worker = Worker(model, batch_size)
-        self.groups = UpdateGroups(model.device)
+        self.groups = UpdateGroups()
         self.updating = False
         """Whether a weight-update session is open."""

@@ -9,9 +9,11 @@ import torch.distributed as dist
 
 from infra.engines.protocol import InitUpdateGroupRequest, UpdateFromGroupRequest
 from infra.process_group import broadcast, join_group, leave_group
+from infra.quantisation.recipe import TensorForm
 
 TIMEOUT_S = 120.0
 """Deadline of the meeting, and of each broadcast."""
+Place = Callable[[str, TensorForm], torch.Tensor]
 
 
 class GroupError(RuntimeError):
@@ -21,8 +23,7 @@ class GroupError(RuntimeError):
 class UpdateGroups:
     """The groups that this engine is a member of, by name."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    def __init__(self) -> None:
         self._groups: dict[str, dist.ProcessGroup] = {}
 
     def join(self, request: InitUpdateGroupRequest) -> "Future[None]":
@@ -34,18 +35,20 @@ class UpdateGroups:
         leave_group(self._member(name))
         del self._groups[name]
 
-    def receive(self, request: UpdateFromGroupRequest) -> dict[str, torch.Tensor]:
-        """Take all the tensors of an update from rank 0, fit or not, so that the group stays in step."""
+    def receive(self, request: UpdateFromGroupRequest, place: Place) -> dict[str, torch.Tensor]:
+        """Take all the tensors of an update from rank 0, fit or not, so that the group stays in step.
+
+        `place` gives the memory for a tensor.
+        """
         if not len(request.names) == len(request.dtypes) == len(request.shapes):
             raise GroupError("names, dtypes and shapes must have the same length")
         group = self._member(request.group_name)
         tensors = {
-            name: torch.empty(shape, dtype=_dtype(dtype), device=self._device)
+            name: place(name, TensorForm(_dtype(dtype), tuple(shape)))
             for name, dtype, shape in zip(request.names, request.dtypes, request.shapes, strict=True)
         }
         try:
-            for tensor in tensors.values():
-                broadcast(tensor, group)
+            broadcast(tensors.values(), group)
         except RuntimeError as error:
             raise GroupError(f"broadcast over {request.group_name} failed: {error}") from error
         return tensors

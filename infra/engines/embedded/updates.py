@@ -63,7 +63,8 @@ def _add_transports(app: FastAPI, engine: Engine) -> None:
     async def update_weights_from_distributed(body: protocol.UpdateFromGroupRequest) -> Response:
         if not engine.updating:
             return updated(False, f"update_weights_from_distributed {_NO_SESSION}")
-        return await _change(engine, body, lambda: model.weights.load(engine.groups.receive(body)))
+        weights = model.weights
+        return await _change(engine, body, lambda: weights.load(engine.groups.receive(body, weights.place)))
 
 
 def _add_sessions(app: FastAPI, engine: Engine) -> None:

@@ -28,6 +28,7 @@ class LiveWeights:
     def __init__(self, module: PreTrainedModel, recipe: QuantisationRecipe) -> None:
         """QuantisationError for a model that does not fit the recipe's format."""
         self._recipe = recipe
+        self._device = module.device
         self._parameters = checkpoint_views(module)
         self._tied = frozenset(module.all_tied_weights_keys)
         self._forms = {
@@ -36,7 +37,7 @@ class LiveWeights:
         """The checkpoint's tensors of each parameter."""
         self._owner = {part: name for name, forms in self._forms.items() for part in forms}
         """The parameter that a tensor of the checkpoint belongs to."""
-        self._held = {part: self._place(part) for part in self._owner}
+        self._held = {part: self._own_place(part) for part in self._owner}
         self._waiting: dict[str, Tensor] = {}
         """Parts of quantised weights that came without the others."""
 
@@ -65,8 +66,21 @@ class LiveWeights:
                 tensors = {name: self._converted(name, tensor) for name, tensor in tensors.items()}
             self.load(tensors)
 
+    def place(self, name: str, form: TensorForm) -> Tensor:
+        """Contiguous memory for a tensor that is to be loaded: its own, where it is served as it comes."""
+        held = self._held.get(name)
+        if (
+            held is not None
+            and held is self._parameters.get(name)
+            and held.is_contiguous()
+            and form == TensorForm(held.dtype, tuple(held.shape))
+        ):
+            return held
+        return torch.empty(form.shape, dtype=form.dtype, device=self._device)
+
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Replace the named tensors; WeightsMismatch, with nothing changed, when one does not fit.
+        """Replace the named tensors; WeightsMismatch when one does not fit, with nothing changed but what was
+        received into its `place`.
 
         A quantised weight and its scales are replaced together, when all of them have come: by a later call,
         if need be. `finish` ends the wait.
@@ -87,7 +101,7 @@ class LiveWeights:
             missing = [other for other in self._forms[self._owner[part]] if other not in waiting]
             raise WeightsMismatch(f"{part} came without {', '.join(missing)}: send them in one update")
 
-    def _place(self, part: str) -> Tensor:
+    def _own_place(self, part: str) -> Tensor:
         """Where a tensor of the checkpoint is held: in its parameter, when that is alike."""
         name = self._owner[part]
         parameter, form = self._parameters[name], self._forms[name][part]

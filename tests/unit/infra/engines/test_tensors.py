@@ -53,7 +53,9 @@ class Harm:
 
 
 @pytest.mark.parametrize(
-    "value", [Harm(), {"flattened_tensor": Harm(), "metadata": []}, [1], print], ids=repr
+    "value",
+    [Harm(), {"flattened_tensor": Harm(), "metadata": []}, [1], print],
+    ids=["harm", "harm-inside", "list", "function"],
 )
 def test_what_is_no_bucket_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match="not a flattened bucket"):
