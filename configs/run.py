@@ -2,14 +2,15 @@
 
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from configs.base import LocalPath, Section
+from configs.base import Section
 from configs.engine import EmbeddedEngine, EngineConfig, SGLangEngine
 from configs.evaluation import EvaluationConfig
 from configs.model import ModelConfig
 from configs.problems import ProblemsConfig
 from configs.rollout import RolloutConfig
+from configs.store import LocalStoreConfig, StoreConfig
 from configs.training import AlgorithmConfig, GateConfig, TrainerConfig
 from configs.weights import BFLOAT16_STEP, TOLERANCES, PublishConfig
 
@@ -21,14 +22,6 @@ class LoopConfig(Section):
     """sync: generate, train, publish. ahead: generate step n+1 while training step n (lag 1)."""
     steps: int = Field(default=60, ge=1)
     """Steps of the run."""
-
-
-class StoreConfig(Section):
-    """Where the run's commits, batches, weights and checkpoints are kept."""
-
-    kind: Literal["local"] = "local"
-    path: LocalPath | None = None
-    """Folder of the run store; `runs` under the state folder when absent."""
 
 
 class RunConfig(Section):
@@ -52,17 +45,18 @@ class RunConfig(Section):
     gates: GateConfig = GateConfig()
     publish: PublishConfig = PublishConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
-    store: StoreConfig = StoreConfig()
+    store: StoreConfig = LocalStoreConfig()
 
     @property
     def number_format(self) -> str:
         """Of the published weights."""
         return self.publish.format or self.engine.dtype
 
-    @field_validator("engine", mode="before")
+    @field_validator("engine", "store", mode="before")
     @classmethod
-    def _engine_is_embedded_unless_said(cls, engine: Any) -> Any:
-        return {"kind": "embedded", **engine} if isinstance(engine, dict) else engine
+    def _kind_has_a_default(cls, section: Any, info: ValidationInfo) -> Any:
+        default = {"engine": "embedded", "store": "local"}[info.field_name or ""]
+        return {"kind": default, **section} if isinstance(section, dict) else section
 
     @model_validator(mode="after")
     def _fields_agree(self) -> "RunConfig":

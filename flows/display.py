@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import deque
 from math import nan
 from statistics import fmean
 from types import TracebackType
@@ -14,6 +15,9 @@ from tasks.commits import StepCommit
 from tasks.report import RunReport
 from tasks.run import Run
 
+_RECENT = 10
+"""Steps that tell the pace."""
+
 
 class RunDisplay:
     """Follows a run's commits from a thread of its own, so that the flow knows nothing of it."""
@@ -21,7 +25,9 @@ class RunDisplay:
     def __init__(self, run: Run, console: Console) -> None:
         self._run = run
         self._console = console
-        self._shown = max(run.commits.steps(), default=-1)
+        steps = run.commits.steps()
+        self._shown = max(steps, default=-1)
+        self._recent = deque(map(run.commits.read, steps[-_RECENT:]), maxlen=_RECENT)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
@@ -48,12 +54,13 @@ class RunDisplay:
     def _print_new_steps(self) -> None:
         for step in self._run.commits.steps():
             if step > self._shown:
-                self._console.print(step_line(self._run.commits.read(step), self._run.config.loop.steps))
+                commit = self._run.commits.read(step)
+                self._console.print(step_line(commit, self._run.config.loop.steps))
+                self._recent.append(commit)
                 self._shown = step
 
     def _status(self) -> Table:
-        log = self._run.commits
-        commits = [log.read(step) for step in log.steps()[-10:] if step > 0]
+        commits = [commit for commit in self._recent if commit.step > 0]
         table = Table.grid(padding=(0, 2))
         if not commits:
             table.add_row("starting: engines, trainer and version 0")

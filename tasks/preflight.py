@@ -8,6 +8,7 @@ from pathlib import Path
 from configs.engine import EngineConfig, SGLangEngine
 from configs.errors import UserError
 from configs.run import RunConfig
+from configs.store import LocalStoreConfig
 from infra.engines.checkpoint import WeightsMismatch, read_checkpoint
 from infra.home import Home
 from infra.process import port_is_free
@@ -17,11 +18,14 @@ from tasks.models import prepare_model, prepared_tokenizer
 from tasks.problems import build_source
 from tasks.training.architecture import Architecture
 from tasks.training.errors import TrainerError
+from tasks.weights.mirror import mirror_root
 from tasks.weights.recipe import publish_recipe
 
 _SPARE_BYTES = 1 << 30
 _CHECKPOINT_FACTOR = 3
 """Weights and Adam's two moments, relative to the weights."""
+_MIRROR_FACTOR = 3
+"""Copies of the served version, its parent and the one that is being made."""
 
 
 class PreflightError(UserError):
@@ -39,6 +43,7 @@ def preflight(config: RunConfig, home: Home) -> None:
     _check_vocabulary(config, model_path, home)
     build_source(config.problems)
     _check_store(config, home, model_path)
+    _check_mirror(config, home, model_path)
     _check_engine(config.engine)
 
 
@@ -93,14 +98,40 @@ def _check_vocabulary(config: RunConfig, model_path: Path, home: Home) -> None:
 
 
 def _check_store(config: RunConfig, home: Home, model_path: Path) -> None:
+    """The store can be written, and this machine has room for what it keeps of it."""
     store = open_store(config.store, home)
     store.check_writable()
     free = shutil.disk_usage(store.folder(".")).free
-    weights = sum(file.stat().st_size for file in model_path.glob("*.safetensors"))
+    weights = _weights_bytes(model_path)
     versions = config.publish.keep_versions or config.loop.steps + 1
     needed = weights * (versions + _CHECKPOINT_FACTOR * (config.trainer.keep_checkpoints + 1)) + _SPARE_BYTES
     if free < needed:
+        place = "store.path" if isinstance(config.store, LocalStoreConfig) else "OVERNIGHT_HOME"
         raise PreflightError(
             f"the run store needs {needed >> 20} MiB and has {free >> 20} MiB free: "
-            "lower publish.keep_versions, free some, or set store.path elsewhere"
+            f"lower publish.keep_versions, free some, or set {place} elsewhere"
         )
+
+
+def _check_mirror(config: RunConfig, home: Home, model_path: Path) -> None:
+    """This machine has room for its own copies of the weights, where it is to keep any."""
+    if config.publish.transport != "delta":
+        return
+    root = mirror_root(config, home)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PreflightError(
+            f"publish.mirror {root} cannot be used ({error.strerror}): permit writing there, or set it to "
+            "another folder"
+        ) from None
+    free, needed = shutil.disk_usage(root).free, _MIRROR_FACTOR * _weights_bytes(model_path) + _SPARE_BYTES
+    if free < needed:
+        raise PreflightError(
+            f"publish.mirror needs {needed >> 20} MiB and {root} has {free >> 20} MiB free: free some, or "
+            "set it to another folder"
+        )
+
+
+def _weights_bytes(model_path: Path) -> int:
+    return sum(file.stat().st_size for file in model_path.glob("*.safetensors"))

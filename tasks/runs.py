@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from configs.errors import UserError
 from configs.loading import describe, override
-from configs.run import RunConfig, StoreConfig
+from configs.run import RunConfig
+from configs.store import StoreConfig
 from configs.training import TrainerConfig
 from infra.home import Home
 from infra.store import open_store
@@ -23,6 +24,7 @@ from tasks.run import Run
 
 log = logging.getLogger(__name__)
 
+_STORE: TypeAdapter[StoreConfig] = TypeAdapter(StoreConfig)
 _REVISABLE = {"engine", "evaluation", "gates", "loop", "publish", "trainer"}
 """Sections that do not say what is trained on what."""
 
@@ -36,16 +38,20 @@ def create_run(config: RunConfig, home: Home, run_id: str | None = None) -> Run:
     run = Run(id=run_id or _fresh_id(config.name, home), config=config, home=home)
     if not run.id.replace("-", "").replace("_", "").replace(".", "").isalnum() or run.id[0] in ".-":
         raise RunError(f"run id {run.id!r}: use letters, digits, dashes, dots and underscores")
+    if run.id in _ids(home) and _store_of(run.id, home) != config.store:
+        raise RunError(f"run {run.id} is kept in another store: choose another --run-id")
+    stored = config
     try:
         run.store.create(f"{run.id}/run.json", config.model_dump_json(indent=1).encode())
     except KeyExistsError:
-        if _stored_config(run.store, run.id) != config:
-            raise RunError(
-                f"run {run.id} exists with another configuration: choose another --run-id, "
-                f"or continue it with `overnight resume {run.id}`"
-            ) from None
-    with contextlib.suppress(KeyExistsError):
+        stored = _stored_config(run.store, run.id)
+    with contextlib.suppress(KeyExistsError):  # a run that is known here already
         LocalStore(home.registry).create(f"{run.id}.json", config.store.model_dump_json().encode())
+    if stored != config:
+        raise RunError(
+            f"run {run.id} exists with another configuration: choose another --run-id, "
+            f"or continue it with `overnight resume {run.id}`"
+        )
     return run
 
 
@@ -64,11 +70,8 @@ def load_run(run_id: str, home: Home) -> Run:
     if run_id not in _ids(home):
         known = ", ".join(_ids(home)) or "none"
         raise RunError(f"no run {run_id} under {home.root}: known runs are {known}")
-    try:
-        store = StoreConfig.model_validate_json((home.registry / f"{run_id}.json").read_bytes())
-    except (OSError, ValidationError):
-        raise RunError(f"run {run_id}: registry/{run_id}.json is broken: remove it") from None
-    return Run(id=run_id, config=_stored_config(open_store(store, home), run_id), home=home)
+    store = open_store(_store_of(run_id, home), home)
+    return Run(id=run_id, config=_stored_config(store, run_id), home=home)
 
 
 def newest_version(run: Run) -> int:
@@ -124,6 +127,14 @@ def all_runs(home: Home) -> list[Run]:
         except UserError as error:
             log.warning("%s", error)
     return runs
+
+
+def _store_of(run_id: str, home: Home) -> StoreConfig:
+    """Where a run is kept, as the registry has it."""
+    try:
+        return _STORE.validate_json((home.registry / f"{run_id}.json").read_bytes())
+    except (OSError, ValidationError):
+        raise RunError(f"run {run_id}: registry/{run_id}.json is broken: remove it") from None
 
 
 def open_run(config: RunConfig, home: Home, run_id: str | None) -> Run:

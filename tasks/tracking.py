@@ -168,9 +168,8 @@ def _best_version(run: Run, commits: list[StepCommit]) -> int:
     scores: dict[int, list[float]] = {}
     for report in read_reports(run):
         scores.setdefault(report.version, []).append(report.avg_at_k)
-    kept = {
-        commit.version for commit in commits if run.store.folder(run.weights_key(commit.version)).exists()
-    }
+    folders = run.store.list_folders(f"{run.id}/weights")
+    kept = {commit.version for commit in commits if run.weights_key(commit.version) in folders}
     return max(
         scores.keys() & kept,
         key=lambda version: (fmean(scores[version]), version),
@@ -179,7 +178,7 @@ def _best_version(run: Run, commits: list[StepCommit]) -> int:
 
 
 def _weights_uri(run: Run, version: int) -> str:
-    return run.store.folder(run.weights_key(version)).as_uri()
+    return run.store.uri(run.weights_key(version))
 
 
 def _flat(section: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""One real run of the tiny model, by which the end-to-end and the chaos tests judge."""
+"""What tests of all kinds share: a real run of the tiny model to judge by, and an S3 server."""
 
 from collections.abc import Iterator
 
@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.command import REFERENCE_STEPS, Overnight, overnight_in
 from tests.support.engines import SGLANG_PYTHON
+from tests.support.s3 import ENVIRONMENT, S3Server, running_s3
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -32,20 +33,43 @@ def update_snapshots(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Overnight]:
-    """A state folder in which run `reference` of configs/tiny-cpu.yaml went through, servers still up."""
+def overnight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Overnight]:
+    """A state folder for runs of any test; its servers stay up between them."""
     with overnight_in(tmp_path_factory.mktemp("home")) as overnight:
-        overnight.run_config(
-            "tiny-cpu.yaml",
-            "reference",
-            f"loop.steps={REFERENCE_STEPS}",
-            "evaluation.problems=40",
-            "evaluation.samples=2",
-        )
         yield overnight
+
+
+@pytest.fixture(scope="session")
+def finished(overnight: Overnight) -> Overnight:
+    """The state folder, after run `reference` of configs/tiny-cpu.yaml went through in it."""
+    overnight.run_config(
+        "tiny-cpu.yaml",
+        "reference",
+        f"loop.steps={REFERENCE_STEPS}",
+        "evaluation.problems=40",
+        "evaluation.samples=2",
+    )
+    return overnight
 
 
 @pytest.fixture(scope="session")
 def reference_hashes(finished: Overnight) -> list[str]:
     """Content hash of every weight version of the undisturbed run."""
     return [record["hash"] for record in finished.json("ledger", "reference")]
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real S3 server with a bucket."""
+    with running_s3(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
+    """The server, with its credentials in the environment and no others to be found."""
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    monkeypatch.delenv("AWS_SESSION_TOKEN", raising=False)
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    return s3_server

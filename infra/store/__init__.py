@@ -1,6 +1,6 @@
 """Stores for runs. `open_store` builds the one a config names."""
 
-from configs.run import StoreConfig
+from configs.store import S3StoreConfig, StoreConfig
 from infra.home import Home
 from infra.store.base import Store
 from infra.store.local import LocalStore
@@ -8,4 +8,8 @@ from infra.store.local import LocalStore
 
 def open_store(config: StoreConfig, home: Home) -> Store:
     """The store of a configuration; the default is `runs` under the state folder."""
+    if isinstance(config, S3StoreConfig):
+        from infra.store.s3 import S3Store  # boto3 is for those who use it
+
+        return S3Store(config, home.s3)
     return LocalStore(config.path or home.runs)

@@ -15,7 +15,11 @@ class KeyMissingError(FileNotFoundError):
 
 
 class StoreError(UserError):
-    """The store cannot be used: unwritable, full or gone. One line that names `store.path`."""
+    """The store cannot be used: unwritable, full or gone. One line that names a field of `store`."""
+
+
+class StoreUnreachable(StoreError):
+    """The store does not answer; it may do so later."""
 
 
 class Store(Protocol):
@@ -23,6 +27,10 @@ class Store(Protocol):
 
     Parts of a key are neither empty nor begin with a dot (ValueError); where a folder is meant, `.` is the
     whole store. Every method may raise StoreError.
+
+    Bulky files (weights, checkpoints) are written to `folder(key)` by whoever makes them and are part of the
+    store with `upload(key)`; they are read from `local(key)`, on any machine. The files of a folder in the
+    store are keys, too.
     """
 
     def check_writable(self) -> None:
@@ -40,11 +48,42 @@ class Store(Protocol):
     def exists(self, key: str) -> bool:
         """Whether the key is there."""
 
+    def list_folders(self, prefix: str) -> list[str]:
+        """Keys of the folders right below a prefix that are whole, sorted; empty when there are none."""
+
     def list(self, prefix: str) -> list[str]:
-        """All keys below a folder prefix, sorted; empty when there are none."""
+        """All keys below a folder prefix, sorted, also of folders that are half there; empty for none."""
 
     def remove(self, prefix: str) -> None:
-        """Remove a key or a whole folder; fine when absent."""
+        """Remove a key or a whole folder, this machine's copy of it included; fine when absent."""
 
     def folder(self, key: str) -> Path:
-        """A local directory path for bulky files (weights, checkpoints); it is not created."""
+        """Where the files of a folder lie on this machine, or are to be put; it is not created."""
+
+    def upload(self, key: str) -> None:
+        """Make what lies in `folder(key)` part of the store, in place of what was there before.
+
+        Readers find it whole or not at all. KeyMissingError when nothing lies there.
+        """
+
+    def local(self, key: str) -> Path:
+        """`folder(key)` with its files, fetched where this machine has them not; KeyMissingError for none."""
+
+    def fetch(self, key: str, target: Path) -> int:
+        """Copy a folder to `target`, which appears whole or not at all; the bytes copied.
+
+        KeyMissingError when it is not in the store, OSError when `target` cannot be written.
+        """
+
+    def uri(self, key: str) -> str:
+        """What people can open or copy: file:// or s3://."""
+
+
+def key_parts(key: str) -> list[str]:
+    """The parts of a key; ValueError for what is none, such as one that would lead out of the store."""
+    parts = key.split("/")
+    if any(not part or part.startswith(".") or "\0" in part or "\\" in part for part in parts):
+        raise ValueError(
+            f"not a store key: {key!r} (relative, slash-separated, no part that begins with a dot)"
+        )
+    return parts

@@ -9,7 +9,8 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from infra.store.base import KeyExistsError, KeyMissingError, StoreError
+from infra import folders
+from infra.store.base import KeyExistsError, KeyMissingError, StoreError, key_parts
 
 _UNFINISHED = ".unfinished"
 _LEFTOVER_AGE_S = 86400
@@ -33,7 +34,7 @@ class LocalStore:
         with self._explained():
             for leftover in (self._root / _UNFINISHED).iterdir():
                 if leftover.stat().st_mtime < time.time() - _LEFTOVER_AGE_S:
-                    leftover.unlink(missing_ok=True)
+                    _delete(leftover)
 
     def read(self, key: str) -> bytes:
         """The bytes of a key; KeyMissingError when absent."""
@@ -68,50 +69,85 @@ class LocalStore:
         with self._explained():
             return self._path(key).is_file()
 
+    def list_folders(self, prefix: str) -> list[str]:
+        """Keys of the folders right below a prefix, sorted; empty when there are none."""
+        with self._explained():
+            try:
+                paths = list(self.folder(prefix).iterdir())
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+            whole = (path for path in paths if path.is_dir() and not path.name.startswith("."))
+            return sorted(path.relative_to(self._root).as_posix() for path in whole)
+
     def list(self, prefix: str) -> list[str]:
         """All keys below a folder prefix, sorted; empty when there are none."""
         with self._explained():
-            paths = _files_below(self.folder(prefix))
+            paths = folders.files_below(self.folder(prefix))
             return sorted(path.relative_to(self._root).as_posix() for path in paths)
 
     def remove(self, prefix: str) -> None:
         """Remove a key or a whole folder; fine when absent."""
         path = self._path(prefix)
-        with self._explained():
+        with self._explained(), self._unfinished() as gone:
             try:
-                if path.is_dir():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink()
+                path.rename(gone)  # a folder is never half there
             except (FileNotFoundError, NotADirectoryError):
                 return
 
     def folder(self, key: str) -> Path:
-        """A local directory path for bulky files (weights, checkpoints); it is not created."""
+        """Where the files of a folder lie, or are to be put; it is not created."""
         return self._root if key == "." else self._path(key)
 
+    def upload(self, key: str) -> None:
+        """Nothing to do but to see that the files are there: they lie in the store already."""
+        self.local(key)
+
+    def local(self, key: str) -> Path:
+        """`folder(key)`; KeyMissingError when it is not there."""
+        folder = self.folder(key)
+        with self._explained():
+            if not folder.is_dir():
+                raise KeyMissingError(f"{key}: no such folder in the store {self._root}")
+        return folder
+
+    def fetch(self, key: str, target: Path) -> int:
+        """Copy a folder to `target`, which appears whole or not at all; the bytes copied."""
+        source, copied = self.local(key), 0
+        with folders.atomic(target) as partial:
+            for path in folders.files_below(source):
+                copy = partial / path.relative_to(source)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, copy)
+                copied += copy.stat().st_size
+        return copied
+
+    def uri(self, key: str) -> str:
+        """The file:// address of a key or folder."""
+        return self.folder(key).as_uri()
+
     def _path(self, key: str) -> Path:
-        parts = key.split("/")
-        if any(not part or part.startswith(".") or "\0" in part or "\\" in part for part in parts):
-            raise ValueError(
-                f"not a store key: {key!r} (relative, slash-separated, no part that begins with a dot)"
-            )
-        return self._root.joinpath(*parts)
+        return self._root.joinpath(*key_parts(key))
 
     @contextlib.contextmanager
     def _written(self, data: bytes) -> Iterator[Path]:
         """A synced file holding `data`, outside the keys; gone afterwards unless it was moved."""
-        folder = self._root / _UNFINISHED
-        _make_folder(folder)
-        unfinished = folder / uuid.uuid4().hex
-        try:
+        with self._unfinished() as unfinished:
             with unfinished.open("xb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             yield unfinished
+
+    @contextlib.contextmanager
+    def _unfinished(self) -> Iterator[Path]:
+        """A path outside the keys; what is there in the end is deleted."""
+        folder = self._root / _UNFINISHED
+        _make_folder(folder)
+        unfinished = folder / uuid.uuid4().hex
+        try:
+            yield unfinished
         finally:
-            unfinished.unlink(missing_ok=True)
+            _delete(unfinished)
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
@@ -126,18 +162,12 @@ class LocalStore:
             ) from error
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
-    try:
-        entries = list(os.scandir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    for entry in entries:
-        if entry.name.startswith("."):
-            continue
-        if entry.is_dir():
-            yield from _files_below(Path(entry.path))
-        else:
-            yield Path(entry.path)
+def _delete(path: Path) -> None:
+    """Delete a file or a folder; fine when absent."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _make_folder(folder: Path) -> None:

@@ -1,7 +1,5 @@
 """Where alignment reports are kept: one a version, the newest."""
 
-from pathlib import Path
-
 from tasks.alignment.report import AlignmentReport, EngineAlignment, Misaligned
 from tasks.models import prepared_tokenizer
 from tasks.run import Run
@@ -38,12 +36,12 @@ def require_aligned(run: Run, report: AlignmentReport) -> None:
     try:
         report.require_aligned()
     except Misaligned as error:
-        raise Misaligned(f"{error}: see {alignment_path(run, report.version)}") from None
+        raise Misaligned(f"{error}: see {alignment_uri(run, report.version)}") from None
 
 
-def alignment_path(run: Run, version: int) -> Path:
-    """The file of a version's report."""
-    return run.store.folder(_key(run, version))
+def alignment_uri(run: Run, version: int) -> str:
+    """Where a version's report can be read."""
+    return run.store.uri(_key(run, version))
 
 
 def _key(run: Run, version: int) -> str:

@@ -3,6 +3,7 @@
 import logging
 
 from configs.errors import RunFailure
+from infra.store.base import KeyMissingError
 from tasks.commits import StepCommit
 from tasks.models import prepare_model
 from tasks.run import Run
@@ -50,10 +51,12 @@ def _restore(run: Run, trainer: TrainerGroup) -> None:
 def _load_newest_checkpoint(run: Run, trainer: TrainerGroup, commits: list[StepCommit]) -> int:
     """Restore the newest checkpoint that can be used, or else load the first model; the step it holds."""
     for commit in reversed(commits):
-        if commit.checkpoint is None or not run.store.folder(commit.checkpoint).exists():
+        if commit.checkpoint is None:
             continue
         try:
-            trainer.restore(run.store.folder(commit.checkpoint))
+            trainer.restore(run.store.local(commit.checkpoint))
+        except KeyMissingError:
+            continue
         except CheckpointUnusable as error:
             log.warning("%s; going back to an earlier one", error)
             continue

@@ -78,6 +78,7 @@ def _checkpoint(run: Run, trainer: TrainerGroup, step: int) -> str | None:
         return None
     key = run.checkpoint_key(step)
     trainer.save(run.store.folder(key))
+    run.store.upload(key)
     return key
 
 

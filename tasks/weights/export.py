@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from configs.errors import UserError
+from infra import folders
 from infra.quantisation.errors import QuantisationError
 from infra.quantisation.recipe import QuantisationRecipe
 from infra.store.base import KeyMissingError
 from tasks.run import Run
 from tasks.stored import read_record
-from tasks.training import folders
 from tasks.weights.bridge.checkpoint import HfCheckpoint
 from tasks.weights.bridge.writer import CheckpointWriter
 from tasks.weights.ledger import read_manifest
@@ -41,20 +41,15 @@ def export_version(run: Run, version: int, target: Path, format_name: str | None
     _check_version(run, version)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ExportError(f"{target} is there already and not an empty folder: give another")
-    source = run.store.folder(run.weights_key(version))
+    source = run.store.local(run.weights_key(version))
     manifest = read_record(run.store, f"{run.weights_key(version)}/manifest.json", Manifest)
-    target = target.absolute()
-    partial = folders.fresh_partial(target)
     try:
-        written = convert(source, manifest, partial, format_name)
-        folders.finish_partial(target)
+        with folders.atomic(target.absolute()) as partial:
+            return convert(source, manifest, partial, format_name)
     except QuantisationError as error:
         raise ExportError(f"--format {format_name}: {error}") from None
     except OSError as error:
         raise ExportError(f"{target} cannot be written ({error.strerror}): give another folder") from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return written
 
 
 def convert(source: Path, manifest: Manifest, target: Path, format_name: str | None) -> Manifest:
@@ -108,7 +103,7 @@ def _verified(checkpoint: HfCheckpoint, manifest: Manifest, folder: Path) -> Ite
     if wrong := sorted(checkpoint.names ^ manifest.tensors.keys()):
         raise ExportError(f"{folder} is not what was staged: {wrong[0]} is not in it, or beyond the manifest")
     for name, entry in manifest.tensors.items():
-        tensor = checkpoint.part(name, None, 0, 1)
+        tensor = checkpoint.whole(name)
         if TensorEntry.of(tensor) != entry:
             raise ExportError(f"{folder} is not what was staged: {name} was changed since")
         yield name, tensor

@@ -45,6 +45,7 @@ def stage(
     folder = run.store.folder(run.weights_key(version))
     shutil.rmtree(folder, ignore_errors=True)  # an earlier try's, whole or not
     incoming.rename(folder)
+    run.store.upload(run.weights_key(version))
     scored = Probe(sequences=probe, logprobs=trainer.score(probe))
     with contextlib.suppress(KeyExistsError):  # an earlier try of this step got as far as here
         run.store.create(_probe_key(run, version), scored.model_dump_json().encode())
@@ -53,12 +54,9 @@ def stage(
 
 def read_staged(run: Run, version: int) -> StagedVersion:
     """A version that was staged before; KeyMissingError when it was not, or its folder was pruned."""
-    return StagedVersion(
-        version,
-        run.store.folder(run.weights_key(version)),
-        read_record(run.store, f"{run.weights_key(version)}/manifest.json", Manifest),
-        read_record(run.store, _probe_key(run, version), Probe),
-    )
+    manifest = read_record(run.store, f"{run.weights_key(version)}/manifest.json", Manifest)
+    probe = read_record(run.store, _probe_key(run, version), Probe)
+    return StagedVersion(version, run.store.local(run.weights_key(version)), manifest, probe)
 
 
 def prune_weights(run: Run, current: int) -> None:
@@ -72,14 +70,17 @@ def prune_weights(run: Run, current: int) -> None:
     own = [report for report in read_reports(run) if report.dataset == HELD_OUT]
     best = max(own, key=lambda report: report.avg_at_k, default=None)
     precious = {0, current, best.version if best else 0}
-    for version in exported_versions(run)[:-keep]:
+    for version in _versions(run.store.list(f"{run.id}/weights"))[:-keep]:
         if version not in precious:
             run.store.remove(run.weights_key(version))
 
 
 def exported_versions(run: Run) -> list[int]:
     """The versions whose weights are still in the store, ascending."""
-    keys = run.store.list(f"{run.id}/weights")
+    return _versions(run.store.list_folders(f"{run.id}/weights"))
+
+
+def _versions(keys: list[str]) -> list[int]:
     return sorted({int(part) for key in keys if (part := key.split("/")[2]).isdigit()})
 
 

@@ -57,6 +57,12 @@ def test_set_takes_yaml_values_for_nested_fields(preset):
     assert (config.deterministic, config.name) == (False, "a-b")
 
 
+def test_a_store_is_local_unless_said(preset):
+    assert load_config(preset).store.path is None
+    assert load_config(preset, ["store.path=runs"]).store.path == preset.parent / "runs"
+    assert load_config(preset, ["store={kind: s3, bucket: runs}"]).store.prefix == "overnight"
+
+
 @pytest.mark.parametrize(
     ("change", "parts"),
     [
@@ -85,6 +91,12 @@ def test_set_takes_yaml_values_for_nested_fields(preset):
             "engine={kind: sglang, python: p, device: cpu, router: sglang}",
             ["deterministic is true but engine.router", "set deterministic false"],
         ),
+        ("store.kind=tape", ["store", "'local', 's3'"]),
+        ("store.kind=s3", ["store.bucket: Field required"]),
+        ("store={kind: s3, bucket: My_Runs}", ["store.bucket", "pattern"]),
+        ("store={kind: s3, bucket: runs, prefix: /a}", ["store.prefix", "pattern"]),
+        ("store={kind: s3, bucket: runs, endpoint_url: minio}", ["store.endpoint_url", "pattern"]),
+        ("store={kind: s3, bucket: runs, secret: x}", ["store.secret: unknown key"]),
         ("publish.format=fp8", ["publish.format", "'fp8_block', 'fp8_channel'"]),
         (
             "publish={format: fp8_channel}\nengine={kind: sglang, python: p}",

@@ -17,6 +17,7 @@ from infra.process import free_port
 from tasks.preflight import preflight
 from tests.support.command import CONFIGS
 from tests.support.engines import TINY_MODEL, altered_copy
+from tests.support.s3 import S3Server
 
 
 @pytest.fixture
@@ -127,6 +128,17 @@ def test_a_store_without_room(home: Home, monkeypatch: pytest.MonkeyPatch) -> No
     assert line.startswith("the run store needs 11") and "has 1088 MiB free" in line
     assert "lower publish.keep_versions" in line and "store.path" in line
     preflight(config("publish.keep_versions=2"), home)
+
+
+@pytest.mark.slow
+def test_a_store_on_s3(home: Home, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = f"store={s3.config().model_dump_json()}"
+    preflight(config(store), home)
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(1 << 40, 0, 1 << 20))
+    assert "has 1 MiB free" in (line := refusal(home, store)) and "set OVERNIGHT_HOME elsewhere" in line
+    nowhere = s3.config(bucket="nowhere").model_dump_json()
+    assert refusal(home, f"store={nowhere}").startswith("store.bucket nowhere")
 
 
 def test_a_router_that_is_not_installed(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from tasks.runs import (
     passing_run,
     revise_run,
 )
+from tests.support.s3 import S3Server
 
 
 @pytest.fixture
@@ -58,6 +59,21 @@ def test_a_run_is_found_in_a_store_of_its_own(home: Home, config: RunConfig, tmp
     run = create_run(elsewhere, home, "mine")
     assert (tmp_path / "elsewhere" / "mine" / "run.json").is_file()
     assert load_run("mine", home) == run
+
+
+@pytest.mark.slow
+def test_a_run_on_s3_is_found_again_also_from_another_machine(
+    home: Home, config: RunConfig, s3: S3Server, tmp_path: Path
+) -> None:
+    on_s3 = override(config, [f"store={s3.config().model_dump_json()}"])
+    run = create_run(on_s3, home, "mine")
+    assert load_run("mine", home) == run
+    assert run.store.uri("mine/run.json").startswith("s3://") and run.store.exists("mine/run.json")
+    there = Home(tmp_path / "there")
+    with pytest.raises(RunError, match=r"run mine exists with another configuration.*overnight resume mine"):
+        create_run(override(on_s3, ["seed=1"]), there, "mine")
+    assert load_run("mine", there).config == on_s3
+    assert create_run(on_s3, there, "mine") == load_run("mine", there)
 
 
 def test_without_an_id_each_run_gets_one_of_its_own(home: Home, config: RunConfig) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from infra.engines.client import UNSTAMPED, EngineRefused, EngineTimeout, EngineUnreachable
-from tasks.alignment.records import alignment_path, read_alignment
+from tasks.alignment.records import alignment_uri, read_alignment
 from tasks.cluster.engines import EngineFleet
 from tasks.run import Run
 from tasks.training.group import TrainerLost
@@ -90,7 +90,7 @@ def test_an_engine_that_computes_otherwise_is_named_with_its_worst_token_and_the
     assert str(refusal.value) == (
         "version 1 refused: log-probabilities of engine-1 differ from the trainer's by 0.47, more than "
         "publish.probe_tolerance 0.0001: worst at token 3 '!' (sequence 0, position 2): trainer -4.03, "
-        f"engine -4.5: see {alignment_path(two, 1)}"
+        f"engine -4.5: see {alignment_uri(two, 1)}"
     )
     report = read_alignment(two, 1)
     assert not report.aligned

@@ -2,7 +2,20 @@
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+
+@contextmanager
+def atomic(folder: Path) -> Iterator[Path]:
+    """An empty sibling to fill: it becomes the folder at the end of the block, or is gone when that fails."""
+    partial = fresh_partial(folder)
+    try:
+        yield partial
+        finish_partial(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def fresh_partial(folder: Path) -> Path:
@@ -14,14 +27,14 @@ def fresh_partial(folder: Path) -> Path:
 
 
 def partial_of(folder: Path) -> Path:
-    """The sibling that another rank's fresh_partial made."""
+    """The sibling that another process's fresh_partial made."""
     return _beside(folder, "partial")
 
 
 def finish_partial(folder: Path) -> None:
     """Make the partial's files durable and rename it to the folder, in place of an earlier one."""
     partial, old = partial_of(folder), _beside(folder, "old")
-    for path in (*partial.iterdir(), partial):
+    for path in (*partial.rglob("*"), partial):
         _sync(path)
     shutil.rmtree(old, ignore_errors=True)
     if folder.exists():
@@ -29,6 +42,21 @@ def finish_partial(folder: Path) -> None:
     partial.rename(folder)
     _sync(folder.parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Every file below a folder, but for what begins with a dot; none when there is no folder."""
+    try:
+        entries = list(os.scandir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir():
+            yield from files_below(Path(entry.path))
+        else:
+            yield Path(entry.path)
 
 
 def _beside(folder: Path, suffix: str) -> Path:
