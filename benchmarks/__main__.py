@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.delta import measure_delta
 from benchmarks.publish import measure_publish
 from benchmarks.step import measure_step
 from configs.loading import load_config
@@ -21,8 +22,9 @@ def main() -> None:
         for figure in measure_step(load_config(PRESET), Path(folder)):
             table.add_row(figure.part, f"{figure.seconds:.3f}", figure.amount)
         console.print(table)
-    with tempfile.TemporaryDirectory() as folder:
-        console.print(measure_publish(Path(folder)))
+    for measure in (measure_publish, measure_delta):
+        with tempfile.TemporaryDirectory() as folder:
+            console.print(measure(Path(folder)))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ where one that serves both engines counts half, and one of base64 text 4/3:
   each engine text to request, request to the kernel, from there to the server, and request to text, 4 * 4/3;
   text to pickle, pickle to tensor and tensor to parameter, 3. SGLang's protocol, tensors in JSON, asks for
   these 10.
-- process_group: trainer to the kernel, from there to a tensor, and tensor to parameter, 3.
+- process_group: trainer to the kernel, and from there to the parameter, 2.
 
 The bar is half of this machine's memory-copy bandwidth, all cores at it, divided by the copies.
 """
@@ -22,12 +22,11 @@ from statistics import median
 
 import torch
 from rich.table import Table
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.figures import REPEATS
 from benchmarks.memory import peak_memory
+from benchmarks.smollm2 import LoneTrainer, benchmark_config, save_random_model
 from configs.engine import EmbeddedEngine
-from configs.loading import parse_config
 from configs.run import RunConfig
 from infra.engines.client import EngineClient
 from infra.engines.launch import launch
@@ -40,33 +39,14 @@ from tasks.weights.publish import publish
 from tasks.weights.staging import Probe, StagedVersion
 from tasks.weights.transport import FromDisk, FromPublisher, FromTrainer, Transfer
 
-COPIES = {"disk": 1.0, "tensor": 10.0, "process_group": 3.0}
+COPIES = {"disk": 1.0, "tensor": 10.0, "process_group": 2.0}
 BUCKET_MIB = 64
-SMOLLM2 = LlamaConfig(
-    vocab_size=49152,
-    hidden_size=576,
-    intermediate_size=1536,
-    num_hidden_layers=30,
-    num_attention_heads=9,
-    num_key_value_heads=3,
-    max_position_embeddings=8192,
-    rope_parameters={"rope_type": "default", "rope_theta": 100000.0},
-    tie_word_embeddings=True,
-)
 PROBE = [[1, 10, 100, 1000, 10000], [2, 20, 200, 2000, 20000]]
-
-
-class LoneTrainer(TrainerRank):
-    """A trainer of one rank in this process, with what its group would answer."""
-
-    def meeting_point(self) -> tuple[str, int]:
-        """Where the engines meet it."""
-        return "127.0.0.1", free_port()
 
 
 def measure_publish(folder: Path) -> Table:
     """Publishes by every transport, and what the machine could do."""
-    config = _config(folder)
+    config = benchmark_config(folder, publish={"bucket_mb": BUCKET_MIB})
     trainer = LoneTrainer(config, 0, "127.0.0.1", free_port())
     try:
         staged = _stage(trainer, folder)
@@ -128,22 +108,11 @@ def _largest_bucket(staged: StagedVersion) -> float:
     return max(BUCKET_MIB * 2**20, *sizes)
 
 
-def _config(folder: Path) -> RunConfig:
-    document = {
-        "name": "publish",
-        "model": {"kind": "folder", "path": "model"},
-        "problems": {"kind": "arithmetic"},
-        "publish": {"bucket_mb": BUCKET_MIB},
-    }
-    return parse_config(document, folder=folder)
-
-
 def _stage(trainer: TrainerRank, folder: Path) -> StagedVersion:
     """Random weights, loaded by the trainer and exported as it exports each version."""
-    torch.manual_seed(0)
-    LlamaForCausalLM(SMOLLM2).save_pretrained(folder / "model")
-    trainer.load(folder / "model")
-    manifest = trainer.export(folder / "000001", folder / "model")
+    model = save_random_model(folder)
+    trainer.load(model)
+    manifest = trainer.export(folder / "000001", model)
     assert manifest is not None
     return StagedVersion(
         1, folder / "000001", manifest, Probe(sequences=PROBE, logprobs=trainer.score(PROBE))
@@ -154,7 +123,8 @@ def _stage(trainer: TrainerRank, folder: Path) -> StagedVersion:
 def _engine(staged: StagedVersion, folder: Path, number: int) -> Iterator[tuple[Engine, int]]:
     """An engine and its process."""
     port, config = free_port(), EmbeddedEngine()
-    process = spawn(launch(config, staged.folder, port).command, folder / f"engine-{number}.log")
+    server = launch(config, staged.folder, port)
+    process = spawn(server.command, folder / f"engine-{number}.log", server.env)
     client = EngineClient(f"http://127.0.0.1:{port}")
     try:
         wait_until(client.healthy, config.start_timeout_s, "the engine")

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from configs.base import Section
+from configs.base import LocalPath, Section
 
 QuantisedFormat = Literal["fp8_block", "fp8_channel", "int8_channel", "mxfp8", "mxfp4"]
 TOLERANCES: dict[str | None, float] = {
@@ -34,11 +34,15 @@ class PublishConfig(Section):
     format: QuantisedFormat | None = None
     """Number format of the linear layers' weights, quantised anew for each version; all else, and everything
     when absent, is in engine.dtype."""
-    transport: Literal["disk", "tensor", "process_group"] = "disk"
-    """disk: engines load the exported folder. tensor: they are sent what is in it. process_group: the trainer
-    broadcasts the tensors."""
+    transport: Literal["disk", "delta", "tensor", "process_group"] = "disk"
+    """disk: engines load the exported folder. delta: they load a copy of it, made on their machine from the
+    copy of the version before and what changed. tensor: they are sent what is in the folder. process_group:
+    the trainer broadcasts the tensors."""
+    mirror: LocalPath | None = None
+    """Folder on each engine's machine for its copies of the weights (delta); `mirror` under the state folder
+    when absent."""
     bucket_mb: float = Field(default=256, gt=0)
-    """Most data in one bucket, MiB (tensor, process_group); a larger tensor is a bucket by itself."""
+    """Most data in one bucket, MiB (delta, tensor, process_group); a larger tensor is a bucket by itself."""
     probe_sequences: int = Field(default=4, ge=1)
     """Fixed token sequences scored on every engine and on the trainer after each transfer."""
     probe_tolerance: float = Field(default_factory=lambda fields: TOLERANCES[fields["format"]], gt=0)
@@ -51,3 +55,8 @@ class PublishConfig(Section):
     """Deadline of each publish call, seconds."""
     keep_versions: int | None = Field(default=None, ge=2)
     """Newest exported weight folders to keep (version 0 and the best evaluated one stay); None keeps all."""
+
+    @property
+    def bucket_bytes(self) -> float:
+        """bucket_mb in bytes."""
+        return self.bucket_mb * 2**20

@@ -35,6 +35,7 @@ def _ledger_row(record: VersionRecord) -> dict[str, float | str | None]:
         "hash": record.hash[:_HASH_DIGITS],
         "recipe": record.recipe,
         "MB": record.bytes / 1e6,
+        "sent MB": None if record.sent_bytes is None else record.sent_bytes / 1e6,
         "seconds": record.seconds,
         "GB/s": record.gb_per_second,
         "engines": len(record.engines),

@@ -22,6 +22,11 @@ class Home:
         return self.root / "runs"
 
     @property
+    def s3(self) -> Path:
+        """This machine's copies of folders that are kept on S3."""
+        return self.root / "s3"
+
+    @property
     def registry(self) -> Path:
         """One small file a run, saying which store holds it."""
         return self.root / "registry"
@@ -35,6 +40,11 @@ class Home:
     def models(self) -> Path:
         """Checkpoint folders converted from packages."""
         return self.root / "models"
+
+    @property
+    def mirror(self) -> Path:
+        """Copies of weights that engines of this machine load."""
+        return self.root / "mirror"
 
     @property
     def prefect(self) -> Path:

@@ -13,6 +13,7 @@ from tasks.rollout.rollouts import Rollouts
 from tasks.run import Run
 from tasks.tracking import TRACKER
 from tasks.training.update import Update, prune_checkpoints
+from tasks.weights.delta import prune_deltas
 from tasks.weights.staging import prune_weights
 
 
@@ -66,6 +67,7 @@ def write_commit(
     _notify_tracker(run)
     prune_checkpoints(run)
     prune_weights(run, commit.version)
+    prune_deltas(run, commit.version)
     return commit
 
 
@@ -79,6 +81,7 @@ def _publish_metrics(published: PublishReport) -> dict[str, float]:
     return {
         "publish/seconds": published.transfer_seconds,
         "publish/bytes": float(published.bytes),
+        "publish/sent_bytes": float(published.sent_bytes),
         "publish/gb_per_second": published.gb_per_second,
         "publish/probe_abs_diff_max": published.probe_abs_diff_max,
     }

@@ -17,9 +17,11 @@ class PublishReport(BaseModel):
     seconds: float
     """Time of the whole publish, with hashes, probe and stamp."""
     bytes: int
-    """Bytes that one engine received."""
+    """Size of the weights, bytes."""
+    sent_bytes: int
+    """What travelled to all engines, or to their machines, in the try that succeeded."""
     gb_per_second: float
-    """Of the transfer, all engines together, 1e9 bytes a second."""
+    """Weights that the transfer brought to all engines together, 1e9 bytes a second."""
     engine_hashes: dict[str, str]
     """Content hash that each engine reported, by engine name."""
     probe_abs_diff_max: float

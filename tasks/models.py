@@ -5,13 +5,16 @@ import shutil
 import tempfile
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from configs.errors import UserError
 from configs.model import FolderModel, ModelConfig, PackagedGgufModel
 from infra.home import Home
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class ModelError(UserError):
@@ -93,8 +96,11 @@ def _convert(file: Path, folder: Path) -> None:
         shutil.rmtree(building, ignore_errors=True)
 
 
-def _load_gguf(file: Path) -> PreTrainedModel:
+def _load_gguf(file: Path) -> "PreTrainedModel":
     """The model in fp32, built anew around its weights: transformers does not save what it read from GGUF."""
+    import torch
+    from transformers import AutoModelForCausalLM  # takes seconds, which no run of a folder need wait for
+
     loaded = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
     del loaded.config.quantization_config
     model = AutoModelForCausalLM.from_config(loaded.config)

@@ -6,16 +6,26 @@ from typing import Any, ParamSpec, TypeVar
 from prefect import Task, task
 from prefect.cache_policies import NO_CACHE
 from prefect.tasks import exponential_backoff
-from ray.exceptions import GetTimeoutError, RayActorError
+from ray.exceptions import GetTimeoutError, NodeDiedError, RayActorError, WorkerCrashedError
 
 from infra.engines.client import EngineError
 from infra.engines.server import EngineStartError
+from infra.store.base import StoreUnreachable
 from tasks.training.group import TrainerLost
 from tasks.weights.publish import PublishRefused
 
 P = ParamSpec("P")
 R = TypeVar("R")
-HEALS = (EngineStartError, GetTimeoutError, PublishRefused, RayActorError, TrainerLost)
+HEALS = (
+    EngineStartError,
+    GetTimeoutError,
+    NodeDiedError,
+    PublishRefused,
+    RayActorError,
+    StoreUnreachable,
+    TrainerLost,
+    WorkerCrashedError,
+)
 """Faults, besides an engine's retryable ones, that the next try may find repaired; others fail at once."""
 
 

@@ -1,21 +1,26 @@
 """The run's engines: named Ray actors, each with a server process of its own."""
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from infra.engines.actor import EngineActor
-from infra.engines.client import EngineClient, EngineError
+from infra.engines.client import EngineClient, EngineError, EngineTimeout
 from infra.engines.router import Servers
 from tasks.cluster.actors import find_actor, named_actor, stop_actor
 from tasks.cluster.router import RunRouter
 from tasks.run import Run
+
+T = TypeVar("T")
+_CALL_TIMEOUT_S = 30
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,13 @@ class Engine:
 
     name: str
     client: EngineClient
+
+
+def on_all(engines: list[Engine], action: Callable[[Engine], T]) -> list[T]:
+    """Run an action on every engine at once; the first failure is raised after all have ended."""
+    with ThreadPoolExecutor(max_workers=len(engines)) as pool:
+        calls = [pool.submit(action, engine) for engine in engines]
+    return [call.result() for call in calls]
 
 
 class EngineFleet:
@@ -64,11 +76,39 @@ class EngineFleet:
             return self._router.serve([engine.client.url for engine in engines])
         return [engine.client for engine in engines]
 
+    def on_machines(self, action: Callable[..., T], *arguments: object) -> list[T]:
+        """Run an action once on every machine that has an engine, and raise what it raises there.
+
+        EngineTimeout at the deadline of a publish.
+        """
+        timeout_s = self._run.config.publish.timeout_s
+        deadline = time.monotonic() + timeout_s
+        actors = [actor for name in self._all_members() if (actor := find_actor(self._run, name))]
+        nodes = ray.get([actor.__ray_call__.remote(_node_of) for actor in actors], timeout=_CALL_TIMEOUT_S)
+        calls = [
+            ray.remote(action)
+            .options(
+                num_cpus=0, max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, False)
+            )
+            .remote(*arguments)
+            for node in dict.fromkeys(nodes)
+        ]
+        try:
+            return ray.get(calls, timeout=max(deadline - time.monotonic(), 0))
+        except RayTaskError as error:
+            raise error.cause from None
+        except GetTimeoutError:
+            for call in calls:
+                ray.cancel(call)
+            raise EngineTimeout(
+                f"an engine's machine was not ready within publish.timeout_s {timeout_s:g} s: raise it"
+            ) from None
+
     def stop(self) -> None:
         """Stop the servers and their actors; fine when there are none."""
         if self._router:
             self._router.stop()
-        for name in (name for index in range(self._run.config.engine.count) for name in self._members(index)):
+        for name in self._all_members():
             stop_actor(self._run, name)
 
     def _reachable(self) -> Iterator[Engine]:
@@ -77,7 +117,7 @@ class EngineFleet:
             if actor is None:
                 continue
             try:
-                url = ray.get(actor.url.remote(), timeout=30)
+                url = ray.get(actor.url.remote(), timeout=_CALL_TIMEOUT_S)
             except RayError:
                 continue
             if url:
@@ -101,6 +141,9 @@ class EngineFleet:
         name = self._names()[index]
         return [name, *(f"{name}-node-{rank}" for rank in range(1, self._run.config.engine.machines))]
 
+    def _all_members(self) -> list[str]:
+        return [name for index in range(self._run.config.engine.count) for name in self._members(index)]
+
     def _actors(self, index: int, model_path: Path) -> list[Any]:
         config, logs = self._run.config.engine, self._run.home.logs / self._run.id
         return [
@@ -119,6 +162,10 @@ class EngineFleet:
 def _client(url: str, timeout_s: float) -> EngineClient:
     """One client an engine and process, so that its connections are reused."""
     return EngineClient(url, timeout_s=timeout_s)
+
+
+def _node_of(_actor: object) -> str:
+    return ray.get_runtime_context().get_node_id()
 
 
 def _version_of(engine: Engine) -> str | None:

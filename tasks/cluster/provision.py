@@ -5,14 +5,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import ray
+from ray.exceptions import RayError
 
 from infra.cluster.local import LocalCluster
+from infra.engines.client import EngineTimeout
 from tasks.cluster.engines import EngineFleet
 from tasks.models import prepare_model
 from tasks.run import Run
 from tasks.tracking import TRACKER, TrackingActor
 from tasks.training.group import TrainerGroup, TrainerLost
 from tasks.training.recovery import ready_trainer
+from tasks.weights.mirror import forget_mirror
 from tasks.weights.staging import exported_versions
 
 
@@ -39,14 +42,18 @@ def _starting_weights(run: Run) -> Path | None:
     """A checkpoint in the format that the engines are to hold; None while there is none."""
     if run.config.publish.format is None:
         return prepare_model(run.config.model, run.home)
-    return run.store.folder(run.weights_key(0)) if 0 in exported_versions(run) else None
+    return run.store.local(run.weights_key(0)) if 0 in exported_versions(run) else None
 
 
 def release(run: Run) -> None:
     """Stop engines, trainer and cluster; fine when some or all of them are gone."""
     try:
         if ray.is_initialized():
-            EngineFleet(run).stop()
+            fleet = EngineFleet(run)
+            if run.config.publish.transport == "delta" and run.is_finished:
+                with contextlib.suppress(EngineTimeout, RayError):
+                    fleet.on_machines(forget_mirror, run)
+            fleet.stop()
             with contextlib.suppress(TrainerLost, TimeoutError):
                 TrainerGroup.connect(run).stop()
     finally:

@@ -87,7 +87,7 @@ class _Shards:
             return False
         if len(names) == self._ranks == 1 and held == self._hashes[names[0]]:
             return True  # kept as it is
-        whole = {name: self._checkpoint.part(name, None, 0, 1) for name in names}
+        whole = {name: self._checkpoint.whole(name) for name in names}
         if any(tensor_hash(tensor) != self._hashes[name] for name, tensor in whole.items()):
             return False  # the folder itself is not what the manifest says
         divisions = range(1, self._ranks + 1) if ".experts." in names[0] else (1,)

@@ -29,6 +29,8 @@ class VersionRecord(BaseModel):
     """staged: not (yet) committed. published: the newest committed version. retired: an earlier one."""
     bytes: int
     """Size of the weights, bytes."""
+    sent_bytes: int | None = None
+    """What travelled to all engines, or to their machines, bytes."""
     recipe: str | None = None
     """Number format and transport, such as `float32/disk` or `fp8_block/disk`."""
     seconds: float | None = None
@@ -145,6 +147,7 @@ def _committed_record(
         state=state,
         bytes=commit.publish.bytes,
         recipe=commit.recipe,
+        sent_bytes=commit.publish.sent_bytes,
         seconds=commit.publish.transfer_seconds,
         gb_per_second=commit.publish.gb_per_second,
         engines=commit.publish.engine_hashes,

@@ -2,22 +2,19 @@
 
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 from configs.errors import RunFailure
 from configs.weights import PublishConfig
 from infra.engines.client import UNSTAMPED, EngineFailed, EngineRefused
 from tasks.alignment.compare import Logprobs, compare
 from tasks.alignment.report import AlignmentReport, Misaligned
-from tasks.cluster.engines import Engine
+from tasks.cluster.engines import Engine, on_all
 from tasks.commits import PublishReport
 from tasks.weights.cached_prefix import cache_prefixes, prefix_difference, score_after_prefixes
 from tasks.weights.layout import differences
 from tasks.weights.staging import StagedVersion
 from tasks.weights.transport import Transfer
 
-T = TypeVar("T")
 Judge = Callable[[AlignmentReport], None]
 """Takes the comparison of engines and trainer; raises Misaligned to refuse the version."""
 
@@ -48,7 +45,7 @@ def _publish(
     started = time.monotonic()
     on_all(engines, lambda engine: engine.client.pause())
     try:
-        transfer(engines, staged)
+        sent = transfer(engines, staged)
         transferred = time.monotonic()
         hashes = dict(on_all(engines, lambda engine: (engine.name, _verified_hash(engine, staged))))
     finally:
@@ -71,6 +68,7 @@ def _publish(
         transfer_seconds=transferred - started,
         seconds=time.monotonic() - started,
         bytes=staged.manifest.bytes,
+        sent_bytes=sent,
         gb_per_second=staged.manifest.bytes * len(engines) / (transferred - started) / 1e9,
         engine_hashes=hashes,
         probe_abs_diff_max=alignment.max,
@@ -80,13 +78,6 @@ def _publish(
 def score_all(engines: list[Engine], sequences: list[list[int]]) -> dict[str, Logprobs]:
     """What every engine gives for the sequences, by the engine's name."""
     return dict(on_all(engines, lambda engine: (engine.name, engine.client.score(sequences))))
-
-
-def on_all(engines: list[Engine], action: Callable[[Engine], T]) -> list[T]:
-    """Run an action on every engine at once; the first failure is raised after all have ended."""
-    with ThreadPoolExecutor(max_workers=len(engines)) as pool:
-        calls = [pool.submit(action, engine) for engine in engines]
-    return [call.result() for call in calls]
 
 
 def _verified_hash(engine: Engine, staged: StagedVersion) -> str:

@@ -3,22 +3,27 @@
 import contextlib
 from functools import partial
 
-from infra.engines.client import EngineError, EngineTimeout
+from ray.exceptions import RayError
+
+from configs.errors import RunFailure, UserError
+from infra.engines.client import EngineTimeout
 from infra.engines.router import Servers
-from infra.store.base import KeyMissingError
 from tasks.alignment.records import record_alignment
 from tasks.cluster.engines import Engine, EngineFleet
 from tasks.commits import PublishReport
 from tasks.run import Run
 from tasks.training.group import TrainerGroup, TrainerLost
+from tasks.weights.delta import offer_delta
 from tasks.weights.publish import PublishRefused, publish
 from tasks.weights.staging import StagedVersion, read_staged
-from tasks.weights.transport import FromDisk, FromPublisher, FromTrainer, Transfer
+from tasks.weights.transport import FromDisk, FromMirror, FromPublisher, FromTrainer, Transfer
 
 
 def publish_version(run: Run, version: int, parent: int | None) -> PublishReport:
     """Bring the trainer's version to every engine; when one refuses, the engines go back to the parent."""
     staged = read_staged(run, version)
+    if run.config.publish.transport == "delta":
+        offer_delta(run, version)
     fleet = EngineFleet(run)
     engines = fleet.start(staged.folder)
     try:
@@ -28,8 +33,8 @@ def publish_version(run: Run, version: int, parent: int | None) -> PublishReport
         raise
     except PublishRefused:
         if parent is not None:
-            with contextlib.suppress(PublishRefused, EngineError, KeyMissingError):
-                _publish(run, engines, read_staged(run, parent), FromDisk())
+            with contextlib.suppress(RunFailure, UserError, OSError, RayError):  # the refusal is the news
+                _publish(run, engines, read_staged(run, parent), _from_store(run))
         raise
 
 
@@ -44,7 +49,7 @@ def serving_clients(run: Run, version: int) -> Servers:
     if len(serving) < run.config.engine.count:
         staged = read_staged(run, version)
         behind = [engine for engine in fleet.start(staged.folder, probe=True) if engine.name not in serving]
-        _publish(run, behind, staged, FromDisk())
+        _publish(run, behind, staged, _from_store(run))
     return fleet.servers(fleet.serving(version))
 
 
@@ -53,11 +58,16 @@ def _publish(run: Run, engines: list[Engine], staged: StagedVersion, transfer: T
 
 
 def _transfer(run: Run) -> Transfer:
-    """The configured transport; from disk when the trainer that would broadcast is gone."""
+    """The configured transport; from the store when the trainer that would broadcast is gone."""
     publish = run.config.publish
     if publish.transport == "tensor":
-        return FromPublisher(publish.bucket_mb * 2**20)
+        return FromPublisher(publish.bucket_bytes)
     if publish.transport == "process_group":
         with contextlib.suppress(TrainerLost):
             return FromTrainer(TrainerGroup.connect(run), run.config.trainer.backend)
-    return FromDisk()
+    return _from_store(run)
+
+
+def _from_store(run: Run) -> Transfer:
+    """From the exported folder, or the machines' copies of it."""
+    return FromMirror(run) if run.config.publish.transport == "delta" else FromDisk()

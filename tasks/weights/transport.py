@@ -1,6 +1,7 @@
-"""How tensors travel to the engines: loaded from the exported folder, sent from it, or broadcast."""
+"""How tensors travel to the engines: loaded from the exported folder or a copy, sent, or broadcast."""
 
 import contextlib
+import logging
 import secrets
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -10,10 +11,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from infra.engines.client import EngineError
 from infra.engines.tensors import buckets, pack
-from tasks.cluster.engines import Engine
+from tasks.cluster.engines import Engine, EngineFleet, on_all
+from tasks.run import Run
 from tasks.training.group import TrainerGroup
 from tasks.weights.bridge.checkpoint import HfCheckpoint
+from tasks.weights.mirror import mirror
 from tasks.weights.staging import StagedVersion
+
+log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from tasks.weights.bridge.buckets import TensorSpec
@@ -26,8 +31,9 @@ class Transfer(Protocol):
     def name(self) -> str:
         """What the ledger calls it."""
 
-    def __call__(self, engines: list[Engine], staged: StagedVersion) -> None:
-        """Transfer to all the engines at once; what it raises leaves them with unverified weights."""
+    def __call__(self, engines: list[Engine], staged: StagedVersion) -> int:
+        """Transfer to all the engines at once; bytes that travelled. What it raises leaves them with
+        unverified weights."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +42,27 @@ class FromDisk:
 
     name: str = "disk"
 
-    def __call__(self, engines: list[Engine], staged: StagedVersion) -> None:
+    def __call__(self, engines: list[Engine], staged: StagedVersion) -> int:
         """See Transfer."""
-        with ThreadPoolExecutor(max_workers=len(engines)) as pool:
-            calls = [pool.submit(engine.client.update_from_disk, staged.folder) for engine in engines]
-        for call in calls:
-            call.result()
+        on_all(engines, lambda engine: engine.client.update_from_disk(staged.folder))
+        return staged.manifest.bytes * len(engines)
+
+
+@dataclass(frozen=True)
+class FromMirror:
+    """Every engine loads the copy of its own machine, which is brought up to date first."""
+
+    run: Run
+    name: str = "delta"
+
+    def __call__(self, engines: list[Engine], staged: StagedVersion) -> int:
+        """See Transfer."""
+        copies = EngineFleet(self.run).on_machines(mirror, self.run, staged.version)
+        for because in {copy.fetched_because for copy in copies if copy.fetched_because}:
+            log.warning("%s: a machine fetched the whole of it", because)
+        folder = copies[0].folder
+        on_all(engines, lambda engine: engine.client.update_from_disk(folder, like=staged.folder))
+        return sum(copy.sent_bytes for copy in copies)
 
 
 @dataclass(frozen=True)
@@ -55,18 +76,21 @@ class FromPublisher:
     bucket_bytes: float
     name: str = "tensor"
 
-    def __call__(self, engines: list[Engine], staged: StagedVersion) -> None:
+    def __call__(self, engines: list[Engine], staged: StagedVersion) -> int:
         """See Transfer."""
+        sent = 0
         with (
             HfCheckpoint(staged.folder) as checkpoint,
             ThreadPoolExecutor(max_workers=len(engines)) as pool,
             _update_session(engines),
         ):
-            tensors = ((name, checkpoint.part(name, None, 0, 1)) for name in sorted(checkpoint.names))
+            tensors = ((name, checkpoint.whole(name)) for name in sorted(checkpoint.names))
             for bucket in map(pack, buckets(tensors, self.bucket_bytes)):
                 sending = [pool.submit(engine.client.update_from_bucket, bucket) for engine in engines]
                 for call in sending:
                     call.result()
+                sent += len(bucket.content) * len(engines)
+        return sent
 
 
 @dataclass(frozen=True)
@@ -77,7 +101,7 @@ class FromTrainer:
     backend: str
     name: str = "process_group"
 
-    def __call__(self, engines: list[Engine], staged: StagedVersion) -> None:
+    def __call__(self, engines: list[Engine], staged: StagedVersion) -> int:
         """See Transfer."""
         with (
             ThreadPoolExecutor(max_workers=len(engines)) as pool,
@@ -89,6 +113,7 @@ class FromTrainer:
                 self.trainer.broadcast_bucket(number)
                 for call in receiving:
                     call.result()
+        return staged.manifest.bytes * len(engines)
 
     @contextmanager
     def _group(self, engines: list[Engine], pool: Executor) -> Iterator[str]:

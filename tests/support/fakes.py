@@ -270,7 +270,9 @@ class FakeEngine(EngineClient):
         assert not self.paused, "a paused engine answers nothing"
         return [scored[start:] for scored in _logprobs(self.weights, sequences)]
 
-    def update_from_disk(self, path: str | Path, flush_cache: bool = True) -> None:
+    def update_from_disk(
+        self, path: str | Path, flush_cache: bool = True, like: str | Path | None = None
+    ) -> None:
         self._enter("update_from_disk")
         assert self.paused and self.version == UNSTAMPED, "weights change under traffic"
         self.tensors = load_file(Path(path) / "model.safetensors")

@@ -1,6 +1,7 @@
 """Reading tensors, or parts of them, from a Hugging Face checkpoint folder."""
 
 import json
+import shutil
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -9,6 +10,15 @@ from safetensors import safe_open
 from torch import Tensor
 
 from tasks.training.errors import WeightsMismatch
+
+_WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "*.bin", "*.gguf", "manifest.json")
+
+
+def copy_companions(source: Path, target: Path) -> None:
+    """Copy what a checkpoint folder has beside its weights: configuration and tokenizer."""
+    for path in sorted(source.iterdir()):
+        if path.is_file() and not any(path.match(pattern) for pattern in _WEIGHT_FILES):
+            shutil.copyfile(path, target / path.name)
 
 
 class HfCheckpoint:
@@ -33,14 +43,18 @@ class HfCheckpoint:
         """Names of all tensors."""
         return set(self._file_of)
 
+    def whole(self, name: str) -> Tensor:
+        """A tensor."""
+        return self._open(self._file_of[name]).get_tensor(name)
+
     def part(self, name: str, dim: int | None, rank: int, ranks: int) -> Tensor:
         """The `rank`-th of `ranks` equal parts along `dim`, only its bytes read; None reads the whole tensor.
 
         Where the size is not a multiple of the ranks, the last part is shorter.
         """
-        tensor = self._open(self._file_of[name]).get_slice(name)
         if dim is None:
-            return tensor[:]
+            return self.whole(name)
+        tensor = self._open(self._file_of[name]).get_slice(name)
         size = tensor.get_shape()[dim]
         step = -(-size // ranks)
         start, stop = min(rank * step, size), min((rank + 1) * step, size)

@@ -16,7 +16,7 @@ class CheckpointWriter:
     It holds at most a file's tensors, or references to them: they must not change before `finish`.
     """
 
-    def __init__(self, folder: Path, file_bytes: int = FILE_BYTES) -> None:
+    def __init__(self, folder: Path, file_bytes: float = FILE_BYTES) -> None:
         self._folder = folder
         self._file_bytes = file_bytes
         self._pending: dict[str, Tensor] = {}

@@ -51,6 +51,7 @@ def commit_of(step: int, metrics: dict[str, float] | None = None) -> StepCommit:
             transfer_seconds=0.5,
             seconds=0.6,
             bytes=1,
+            sent_bytes=1,
             gb_per_second=0.1,
             engine_hashes={},
             probe_abs_diff_max=2.6e-6,

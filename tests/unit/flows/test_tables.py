@@ -22,6 +22,7 @@ PUBLISHED = VersionRecord(
     hash="0123456789abcdef" * 4,
     state="published",
     bytes=1_640_000,
+    sent_bytes=410_000,
     recipe="fp8_block/disk",
     seconds=0.0521,
     gb_per_second=0.0629,
@@ -52,14 +53,14 @@ def cells(table: RenderableType) -> list[list[str]]:
 def test_the_ledger_says_of_every_version_what_became_of_it() -> None:
     head, staged, published = cells(ledger_table([STAGED, PUBLISHED]))
     assert ", ".join(head) == (
-        "version, parent, step, state, hash, recipe, MB, seconds, GB/s, engines, probe diff, reward, "
-        "divergence, checkpoint, evaluation"
+        "version, parent, step, state, hash, recipe, MB, sent MB, seconds, GB/s, engines, probe diff, "
+        "reward, divergence, checkpoint, evaluation"
     )
-    assert staged == ["2", "1", "2", "staged", "f" * 12, "-", "1.64", "-", "-", "0", *["-"] * 5]
-    numbers = ["1.64", "0.0521", "0.0629", "2", "2.63e-06", "0.438", "1.2e-06"]
+    assert staged == ["2", "1", "2", "staged", "f" * 12, "-", "1.64", "-", "-", "-", "0", *["-"] * 5]
+    numbers = ["1.64", "0.41", "0.0521", "0.0629", "2", "2.63e-06", "0.438", "1.2e-06"]
     assert published[:6] == ["3", "1", "2", "published", "0123456789ab", "fp8_block/disk"]
-    assert published[6:13] == numbers
-    assert published[13:] == ["000002", "held-out 0.600, aime 0.100"]
+    assert published[6:14] == numbers
+    assert published[14:] == ["000002", "held-out 0.600, aime 0.100"]
 
 
 @pytest.fixture

@@ -92,6 +92,7 @@ def make_commit() -> Callable[..., StepCommit]:
                 transfer_seconds=0.5,
                 seconds=0.6,
                 bytes=1_500_000,
+                sent_bytes=1_500_000,
                 gb_per_second=0.003,
                 engine_hashes={"engine-0": f"{step:064x}"},
                 probe_abs_diff_max=1e-6,

@@ -20,6 +20,7 @@ PUBLISHED = PublishReport(
     transfer_seconds=0.25,
     seconds=0.5,
     bytes=1_000_000,
+    sent_bytes=1_000_000,
     gb_per_second=0.004,
     engine_hashes={"engine-0": "f" * 64},
     probe_abs_diff_max=2e-6,
@@ -140,6 +141,7 @@ def test_metrics_of_every_stage_are_in_the_commit(run: Run) -> None:
         "policy/loss": 0.5,
         "publish/seconds": 0.25,
         "publish/bytes": 1e6,
+        "publish/sent_bytes": 1e6,
         "publish/gb_per_second": 0.004,
         "publish/probe_abs_diff_max": 2e-6,
         "time/step": 8.0,
@@ -157,6 +159,7 @@ def test_the_initial_weights_have_no_batch(run: Run) -> None:
     assert set(commit.metrics) == {
         "publish/seconds",
         "publish/bytes",
+        "publish/sent_bytes",
         "publish/gb_per_second",
         "publish/probe_abs_diff_max",
     }

@@ -33,7 +33,7 @@ def test_what_does_not_fit_is_numbered_files_with_an_index(tmp_path):
     assert index["metadata"]["total_size"] == 5 * BYTES
     with HfCheckpoint(tmp_path) as checkpoint:
         assert checkpoint.names == set(TENSORS)
-        assert all(torch.equal(checkpoint.part(name, None, 0, 1), TENSORS[name]) for name in TENSORS)
+        assert all(torch.equal(checkpoint.whole(name), TENSORS[name]) for name in TENSORS)
 
 
 def test_a_tensor_larger_than_a_file_gets_one_of_its_own(tmp_path):

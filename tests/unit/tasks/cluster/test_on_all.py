@@ -4,8 +4,7 @@ import threading
 
 import pytest
 
-from tasks.cluster.engines import Engine
-from tasks.weights.publish import on_all
+from tasks.cluster.engines import Engine, on_all
 from tests.support.fakes import FakeEngine
 
 ENGINES = [Engine(f"engine-{number}", FakeEngine()) for number in range(16)]

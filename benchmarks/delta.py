@@ -1,0 +1,109 @@
+"""What a delta publish moves after one RL step: a model of SmolLM2-135M's shapes, in three number formats."""
+
+import random
+import time
+from pathlib import Path
+
+from rich.table import Table
+
+from benchmarks.smollm2 import LoneTrainer, benchmark_config, save_random_model
+from configs.run import RunConfig
+from infra.home import Home
+from infra.process import free_port
+from tasks.run import Run
+from tasks.samples import Group, Problem, RolloutBatch, Sample, VersionSpan
+from tasks.weights.bridge.checkpoint import HfCheckpoint
+from tasks.weights.bridge.writer import CheckpointWriter
+from tasks.weights.delta import write_delta
+from tasks.weights.ledger import read_manifest, stage_version
+from tasks.weights.manifest import Manifest, TensorEntry
+from tasks.weights.mirror import mirror
+from tasks.weights.recipe import publish_recipe
+
+LEARNING_RATE = 1e-6
+"""A usual one for RL of language models; bytes grow with it."""
+FORMATS: dict[str, dict[str, dict[str, str]]] = {
+    "float32": {},
+    "bfloat16": {"engine": {"dtype": "bfloat16"}},
+    "fp8_block, bfloat16": {"engine": {"dtype": "bfloat16"}, "publish": {"format": "fp8_block"}},
+}
+_LOOSE = {"transport": "delta", "probe_tolerance": 10.0, "prefix_tolerance": 10.0}
+GROUPS, SAMPLES, TOKENS = 4, 4, 16
+
+
+def measure_delta(folder: Path) -> Table:
+    """Bytes and seconds of a delta from the exported weights before a step to those after it."""
+    model = save_random_model(folder)
+    config = benchmark_config(folder, trainer={"learning_rate": LEARNING_RATE, "warmup_steps": 0})
+    trainer = LoneTrainer(config, 0, "127.0.0.1", free_port())
+    try:
+        trainer.load(model)
+        trainer.export(folder / "0", model)
+        trainer.train(1, _batch(trainer))
+        trainer.export(folder / "1", model)
+    finally:
+        trainer.close()
+    table = Table("delta publish", "weights, MB", "sent, MB", "of full", "making it, s", "applying it, s")
+    for name, sections in FORMATS.items():
+        publish = {**_LOOSE, **sections.get("publish", {})}
+        formatted = benchmark_config(folder, **{**sections, "publish": publish})
+        table.add_row(name, *_row(formatted, folder))
+    return table
+
+
+def _row(config: RunConfig, folder: Path) -> list[str]:
+    run = Run(id=config.number_format.replace("_", "-"), config=config, home=Home(folder / "home"))
+    for version in (0, 1):
+        _stage(run, folder / str(version), version)
+    mirror(run, 0)
+    staged = read_manifest(run, 1)
+    started = time.monotonic()
+    write_delta(run, staged)
+    made = time.monotonic()
+    sent = mirror(run, 1).sent_bytes
+    applied = time.monotonic()
+    full = staged.bytes
+    return [
+        f"{full / 1e6:.0f}",
+        f"{sent / 1e6:.1f}",
+        f"{sent / full:.1%}",
+        f"{made - started:.2f}",
+        f"{applied - made:.2f}",
+    ]
+
+
+def _stage(run: Run, exported: Path, version: int) -> None:
+    """Stage fp32 weights in the format of the run."""
+    folder = run.store.folder(run.weights_key(version))
+    folder.mkdir(parents=True)
+    writer, entries = CheckpointWriter(folder), {}
+    with HfCheckpoint(exported) as checkpoint:
+        whole = ((name, checkpoint.whole(name)) for name in sorted(checkpoint.names))
+        for name, tensor in publish_recipe(run.config).apply(whole):
+            writer.add(name, tensor)
+            entries[name] = TensorEntry.of(tensor)
+        writer.finish()
+    manifest = Manifest(tensors=dict(sorted(entries.items())))
+    (folder / "manifest.json").write_text(manifest.model_dump_json())
+    stage_version(run, manifest, version - 1 if version else None, version)
+
+
+def _batch(trainer: LoneTrainer) -> RolloutBatch:
+    """Groups of random tokens with the trainer's own log-probabilities, half of each rewarded."""
+    rng = random.Random(0)
+    groups = []
+    for number in range(GROUPS):
+        rows = [[rng.randrange(49152) for _ in range(2 * TOKENS)] for _ in range(SAMPLES)]
+        samples = tuple(
+            Sample(
+                tuple(row[:TOKENS]),
+                tuple(row[TOKENS:]),
+                tuple(logprobs[TOKENS - 1 :]),
+                (VersionSpan(0, 0, TOKENS),),
+                "stop",
+                float(place % 2),
+            )
+            for place, (row, logprobs) in enumerate(zip(rows, trainer.score(rows), strict=True))
+        )
+        groups.append(Group(Problem(f"p{number}", "prompt", 1), samples))
+    return RolloutBatch(1, tuple(groups))

@@ -1,0 +1,50 @@
+"""A model of SmolLM2-135M's shapes with random weights, and a trainer of one rank in this process."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from configs.loading import parse_config
+from configs.run import RunConfig
+from infra.process import free_port
+from tasks.training.rank import TrainerRank
+
+SMOLLM2 = LlamaConfig(
+    vocab_size=49152,
+    hidden_size=576,
+    intermediate_size=1536,
+    num_hidden_layers=30,
+    num_attention_heads=9,
+    num_key_value_heads=3,
+    max_position_embeddings=8192,
+    rope_parameters={"rope_type": "default", "rope_theta": 100000.0},
+    tie_word_embeddings=True,
+)
+
+
+class LoneTrainer(TrainerRank):
+    """A trainer of one rank in this process, with what its group would answer."""
+
+    def meeting_point(self) -> tuple[str, int]:
+        """Where the engines meet it."""
+        return "127.0.0.1", free_port()
+
+
+def save_random_model(folder: Path) -> Path:
+    """The checkpoint folder."""
+    torch.manual_seed(0)
+    LlamaForCausalLM(SMOLLM2).save_pretrained(folder / "model")
+    return folder / "model"
+
+
+def benchmark_config(folder: Path, **sections: dict[str, Any]) -> RunConfig:
+    """A run of the model in `folder`."""
+    document = {
+        "name": "benchmark",
+        "model": {"kind": "folder", "path": "model"},
+        "problems": {"kind": "arithmetic"},
+        **sections,
+    }
+    return parse_config(document, folder=folder)
