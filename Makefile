@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-sglang lint format chaos bench smollm2 sglang-env clean
+.PHONY: help demo test test-parts test-runs test-sglang lint format chaos bench smollm2 sglang-env clean
 
 help: ## List the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -14,8 +14,14 @@ help: ## List the targets
 demo: $(VENV)/installed ## Install, then train the tiny model on this CPU: the whole loop in minutes
 	$(BIN)/overnight run configs/tiny-cpu.yaml
 
-test: $(VENV)/installed ## Every test, real services included (under 15 minutes on 2 cores)
-	$(BIN)/pytest
+test: ## Every test, real services included (under 15 minutes on 2 cores)
+	$(MAKE) --jobs 2 test-parts test-runs
+
+test-parts: $(VENV)/installed ## The tests of all parts, half of `make test`
+	$(BIN)/pytest tests/unit tests/conformance
+
+test-runs: $(VENV)/installed ## Whole runs and what befalls them, the other half
+	$(BIN)/pytest tests/chaos tests/e2e
 
 test-sglang: $(VENV)/installed $(SGLANG)/installed ## What a real SGLang server must pass, on this CPU (under 15 minutes)
 	$(BIN)/pytest --engines sglang tests/conformance tests/sglang

@@ -3,8 +3,7 @@
 import psutil
 import pytest
 
-from tests.chaos.conftest import SETTINGS
-from tests.support.chaos import servers_below, wait_for_commits
+from tests.support.chaos import SETTINGS, servers_below, wait_for_commits
 from tests.support.command import Overnight, run_arguments
 
 STEPS = 6

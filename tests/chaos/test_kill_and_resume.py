@@ -7,8 +7,7 @@ import time
 import psutil
 import pytest
 
-from tests.chaos.conftest import SETTINGS
-from tests.support.chaos import committed_steps, wait_for_commits
+from tests.support.chaos import SETTINGS, committed_steps, wait_for_commits
 from tests.support.command import REFERENCE_STEPS as STEPS
 from tests.support.command import Overnight, run_arguments
 

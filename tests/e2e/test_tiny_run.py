@@ -1,14 +1,18 @@
 """What a run of the tiny model leaves behind: commits, ledger, MLflow, Prefect."""
 
+import json
+import re
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from mlflow import MlflowClient
+from transformers import AutoModelForCausalLM
 
 from infra.home import Home
+from tests.support.command import CONFIGS, Overnight
 from tests.support.command import REFERENCE_STEPS as STEPS
-from tests.support.command import Overnight
 
 pytestmark = [pytest.mark.slow, pytest.mark.services, pytest.mark.timeout(600)]
 
@@ -49,9 +53,9 @@ def test_mlflow_has_a_logged_model_a_version_with_reward_and_divergence(
 ) -> None:
     client = MlflowClient(Home(finished.home).mlflow_uri)
     (experiment,) = [e for e in client.search_experiments() if e.name == "tiny-cpu"]
-    (run,) = client.search_runs([experiment.experiment_id])
+    (run,) = client.search_runs([experiment.experiment_id], "attributes.run_name = 'reference'")
     assert run.info.status == "FINISHED"
-    models = client.search_logged_models([experiment.experiment_id])
+    models = client.search_logged_models([experiment.experiment_id], f"source_run_id = '{run.info.run_id}'")
     assert {model.params["hash"] for model in models} == {record["hash"] for record in records}
     for model in models:
         assert {"reward/mean", "divergence/logprob_abs_diff_max"} <= {
@@ -63,7 +67,8 @@ def test_mlflow_has_a_logged_model_a_version_with_reward_and_divergence(
 
 def test_prefect_shows_every_stage_of_every_step(finished: Overnight) -> None:
     url = f"http://127.0.0.1:{finished.environment['OVERNIGHT_PREFECT_PORT']}/api"
-    runs = httpx.post(f"{url}/task_runs/filter", json={"limit": 200}, timeout=30).json()
+    asked = {"limit": 200, "task_runs": {"name": {"like_": "reference step"}}}
+    runs = httpx.post(f"{url}/task_runs/filter", json=asked, timeout=30).json()
     names = {run["name"] for run in runs if run["state_type"] == "COMPLETED"}
     for step in range(1, STEPS + 1):
         for stage in (
@@ -82,8 +87,34 @@ def test_a_finished_run_resumes_to_the_same_report(finished: Overnight, report: 
     assert finished.json("resume", "reference") == report
 
 
-def test_any_version_can_be_evaluated_on_a_file(finished: Overnight, tmp_path) -> None:
+def test_any_version_can_be_evaluated_on_a_file(finished: Overnight, tmp_path: Path) -> None:
     dataset = tmp_path / "sums.jsonl"
     dataset.write_text('{"problem": "Find the value of 12 \\\\cdot 4.", "answer": "48"}\n')
     report = finished.json("eval", "reference@1", "--dataset", str(dataset))
     assert report["version"] == 1 and report["n"] == 1 and report["dataset"] == "sums"
+
+
+def test_any_version_can_be_exported(
+    finished: Overnight, records: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    told = finished("export", "reference@3", str(tmp_path / "out")).stdout
+    assert f"hash {records[3]['hash']}" in told
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "out").config.model_type == "llama"
+    again = finished("export", "reference@3", str(tmp_path / "out"), exit_code=2).stderr
+    assert again == f"error: {tmp_path / 'out'} is there already and not an empty folder: give another\n"
+
+
+def test_what_is_not_aligned_is_one_line_with_the_report_and_exit_code_1(finished: Overnight) -> None:
+    tight = "publish.probe_tolerance=1e-9"
+    tiny = str(CONFIGS / "tiny-cpu.yaml")
+    result = finished("align", tiny, "--layers", "--json", "--set", tight, exit_code=1)
+    told = r"^failed: log-probabilities of engine-0 differ .* worst at token .*: see (\S+)$"
+    found = re.search(told, result.stderr, re.MULTILINE)
+    assert found, result.stderr
+    report = json.loads(result.stdout)
+    assert json.loads(Path(found[1]).read_text()) == report
+    assert 1e-9 == report["tolerance"] < report["engines"][0]["max"] <= 1e-4
+    layers = report["layers"]
+    assert len(layers["modules"]) == 4 and max(each["relative"] for each in layers["modules"]) <= 1e-5
+    assert max(layers["trainer"], *layers["engines"].values()) <= 1e-4
+    assert not any("-check-" in run["run_id"] for run in finished.json("runs"))

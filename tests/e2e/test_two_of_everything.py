@@ -1,38 +1,36 @@
 """Two engines, two trainer ranks, weights broadcast through a process group, generation one step ahead."""
 
-from pathlib import Path
-
 import pytest
 from mlflow import MlflowClient
 
 from infra.home import Home
-from tests.support.command import overnight_in
+from tests.support.command import Overnight
 
 pytestmark = [pytest.mark.slow, pytest.mark.services, pytest.mark.timeout(600)]
 STEPS = 3
 
 
-def test_ahead_with_two_engines_two_ranks_and_a_process_group(tmp_path: Path) -> None:
-    with overnight_in(tmp_path) as overnight:
-        overnight.run_config(
-            "tiny-cpu.yaml",
-            "double",
-            f"loop={{mode: ahead, steps: {STEPS}}}",
-            "deterministic=false",
-            "engine.count=2",
-            "trainer.tensor_parallel=2",
-            "publish.transport=process_group",
-            "publish.bucket_mb=0.5",
-            "evaluation={problems: 20, samples: 1, at_start: false}",
-        )
-        ledger = overnight.json("ledger", "double")
+def test_ahead_with_two_engines_two_ranks_and_a_process_group(overnight: Overnight) -> None:
+    overnight.run_config(
+        "tiny-cpu.yaml",
+        "double",
+        f"loop={{mode: ahead, steps: {STEPS}}}",
+        "deterministic=false",
+        "engine.count=2",
+        "trainer.tensor_parallel=2",
+        "publish.transport=process_group",
+        "publish.bucket_mb=0.5",
+        "evaluation={problems: 20, samples: 1, at_start: false}",
+    )
+    ledger = overnight.json("ledger", "double")
     assert [record["version"] for record in ledger] == list(range(STEPS + 1))
     for record in ledger:
         assert record["recipe"] == "float32/process_group"
         assert record["engines"] == {"engine-0": record["hash"], "engine-1": record["hash"]}
         assert record["probe_abs_diff_max"] <= 1e-4
-    client = MlflowClient(Home(tmp_path).mlflow_uri)
-    (run,) = client.search_runs([client.get_experiment_by_name("tiny-cpu").experiment_id])
+    client = MlflowClient(Home(overnight.home).mlflow_uri)
+    experiment = client.get_experiment_by_name("tiny-cpu")
+    (run,) = client.search_runs([experiment.experiment_id], "attributes.run_name = 'double'")
     lags = {
         metric.step: metric.value for metric in client.get_metric_history(run.info.run_id, "rollout/lag_max")
     }

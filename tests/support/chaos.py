@@ -9,6 +9,12 @@ import psutil
 from infra.process import free_port, port_is_free
 from tests.support.command import Overnight
 
+SETTINGS = (
+    "trainer.checkpoint_every=3",
+    "evaluation={problems: 20, samples: 1, at_start: false}",
+)
+"""Of the runs that things happen to, besides their number of steps; weights are not a function of them."""
+
 
 def committed_steps(home: Path, run_id: str) -> int:
     """How many commits a run has, that of step 0 included."""
