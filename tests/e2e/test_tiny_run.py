@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -108,11 +109,11 @@ def test_what_is_not_aligned_is_one_line_with_the_report_and_exit_code_1(finishe
     tight = "publish.probe_tolerance=1e-9"
     tiny = str(CONFIGS / "tiny-cpu.yaml")
     result = finished("align", tiny, "--layers", "--json", "--set", tight, exit_code=1)
-    told = r"^failed: log-probabilities of engine-0 differ .* worst at token .*: see (\S+)$"
+    told = r"^failed: log-probabilities of engine-0 differ .* worst at token .*: see (file:\S+)$"
     found = re.search(told, result.stderr, re.MULTILINE)
     assert found, result.stderr
     report = json.loads(result.stdout)
-    assert json.loads(Path(found[1]).read_text()) == report
+    assert json.loads(Path(urlsplit(found[1]).path).read_text()) == report
     assert 1e-9 == report["tolerance"] < report["engines"][0]["max"] <= 1e-4
     layers = report["layers"]
     assert len(layers["modules"]) == 4 and max(each["relative"] for each in layers["modules"]) <= 1e-5

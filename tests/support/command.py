@@ -12,7 +12,7 @@ from typing import Any
 
 from infra.process import free_port
 
-REFERENCE_STEPS = 12
+REFERENCE_STEPS = 9
 """Steps of the undisturbed run that tests share."""
 CONFIGS = Path(__file__).parents[2] / "configs"
 
