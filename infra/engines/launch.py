@@ -27,11 +27,7 @@ class Launch:
     env: dict[str, str] = field(default_factory=dict)
 
 
-_REUSE_LARGE_BUFFERS = {
-    "MALLOC_MMAP_THRESHOLD_": str(2**32),
-    "MALLOC_TRIM_THRESHOLD_": str(2**32),
-    "MALLOC_ARENA_MAX": "1",
-}
+_REUSE_LARGE_BUFFERS = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**32)}
 """For glibc, which otherwise maps new memory for each bucket of weights; to fault its pages in takes longer
 than to copy them."""
 ALONE = Member()
