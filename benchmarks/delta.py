@@ -13,10 +13,9 @@ from infra.process import free_port
 from tasks.run import Run
 from tasks.samples import Group, Problem, RolloutBatch, Sample, VersionSpan
 from tasks.weights.bridge.checkpoint import HfCheckpoint
-from tasks.weights.bridge.writer import CheckpointWriter
+from tasks.weights.bridge.writer import write_checkpoint
 from tasks.weights.delta import write_delta
 from tasks.weights.ledger import read_manifest, stage_version
-from tasks.weights.manifest import Manifest, TensorEntry
 from tasks.weights.mirror import mirror
 from tasks.weights.recipe import publish_recipe
 
@@ -76,15 +75,9 @@ def _stage(run: Run, exported: Path, version: int) -> None:
     """Stage fp32 weights in the format of the run."""
     folder = run.store.folder(run.weights_key(version))
     folder.mkdir(parents=True)
-    writer, entries = CheckpointWriter(folder), {}
     with HfCheckpoint(exported) as checkpoint:
         whole = ((name, checkpoint.whole(name)) for name in sorted(checkpoint.names))
-        for name, tensor in publish_recipe(run.config).apply(whole):
-            writer.add(name, tensor)
-            entries[name] = TensorEntry.of(tensor)
-        writer.finish()
-    manifest = Manifest(tensors=dict(sorted(entries.items())))
-    (folder / "manifest.json").write_text(manifest.model_dump_json())
+        manifest = write_checkpoint(folder, publish_recipe(run.config).apply(whole))
     stage_version(run, manifest, version - 1 if version else None, version)
 
 

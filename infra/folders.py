@@ -35,12 +35,12 @@ def finish_partial(folder: Path) -> None:
     """Make the partial's files durable and rename it to the folder, in place of an earlier one."""
     partial, old = partial_of(folder), _beside(folder, "old")
     for path in (*partial.rglob("*"), partial):
-        _sync(path)
+        sync(path)
     shutil.rmtree(old, ignore_errors=True)
     if folder.exists():
         folder.rename(old)
     partial.rename(folder)
-    _sync(folder.parent)
+    sync(folder.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -63,7 +63,8 @@ def _beside(folder: Path, suffix: str) -> Path:
     return folder.with_name(f".{folder.name}.{suffix}")
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Make a file, or the names in a folder, durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

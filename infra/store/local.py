@@ -54,7 +54,7 @@ class LocalStore:
                 os.link(unfinished, path)
             except FileExistsError:
                 raise KeyExistsError(f"{key}: already in the store {self._root}") from None
-            _sync_folder(path.parent)
+            folders.sync(path.parent)
 
     def replace(self, key: str, data: bytes) -> None:
         """Write a key atomically and durably, whether or not it exists."""
@@ -62,7 +62,7 @@ class LocalStore:
         with self._explained(), self._written(data) as unfinished:
             _make_folder(path.parent)
             unfinished.replace(path)
-            _sync_folder(path.parent)
+            folders.sync(path.parent)
 
     def exists(self, key: str) -> bool:
         """Whether the key is there (a folder is not a key)."""
@@ -179,12 +179,4 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(exist_ok=True)
     except FileExistsError:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from None
-    _sync_folder(folder.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    folders.sync(folder.parent)

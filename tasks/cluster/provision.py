@@ -50,7 +50,7 @@ def release(run: Run) -> None:
     try:
         if ray.is_initialized():
             fleet = EngineFleet(run)
-            if run.config.publish.transport == "delta" and run.is_finished:
+            if run.config.publish.transport == "delta":
                 with contextlib.suppress(EngineTimeout, RayError):
                     fleet.on_machines(forget_mirror, run)
             fleet.stop()

@@ -28,7 +28,7 @@ from tasks.weights.bridge.buckets import Bucket, TensorSpec, plan_buckets
 from tasks.weights.bridge.checkpoint import copy_companions
 from tasks.weights.bridge.mapping import Mapping
 from tasks.weights.bridge.transfer import export_weights, load_weights
-from tasks.weights.bridge.writer import CheckpointWriter
+from tasks.weights.bridge.writer import write_checkpoint
 from tasks.weights.manifest import Manifest, TensorEntry
 from tasks.weights.recipe import publish_recipe
 
@@ -154,22 +154,15 @@ class TrainerRank:
         format that it declares, and tokenizer files are those of `model_path`. Returns the manifest on
         rank 0, whose manifest.json lies in the folder.
         """
-        partial = folders.partial_of(folder)
-        if self._rank == 0:
-            folders.fresh_partial(folder)
-            copy_companions(model_path, partial)
-            config = self._recipe.config(json.loads((model_path / "config.json").read_text()))
-            (partial / "config.json").write_text(json.dumps(config, indent=2))
-        writer, entries = CheckpointWriter(partial), {}
-        for name, tensor in self._tensors():
-            writer.add(name, tensor)
-            entries[name] = TensorEntry.of(tensor)
         manifest = None
         if self._rank == 0:
-            writer.finish()
-            manifest = Manifest(tensors=dict(sorted(entries.items())))
-            (partial / "manifest.json").write_text(manifest.model_dump_json(indent=1))
-            folders.finish_partial(folder)
+            with folders.atomic(folder) as partial:
+                copy_companions(model_path, partial)
+                config = self._recipe.config(json.loads((model_path / "config.json").read_text()))
+                (partial / "config.json").write_text(json.dumps(config, indent=2))
+                manifest = write_checkpoint(partial, self._tensors())
+        else:
+            deque(self._tensors(), maxlen=0)  # its part of the gathering
         dist.barrier()
         return manifest
 
@@ -200,7 +193,7 @@ class TrainerRank:
         """Broadcast the tensors of a bucket in order; blocks until the engines have received them."""
         tensors = (tensor for _, tensor in self._tensors(self._buckets()[number].mappings))
         if self._rank > 0:
-            deque(tensors, maxlen=0)  # their part of the gathering
+            deque(tensors, maxlen=0)  # its part of the gathering
         elif self._update_group is None:
             raise TrainerError("no update group is open: call open_update_group first")
         else:

@@ -1,7 +1,6 @@
 """Weight versions as Hugging Face checkpoints of their own, in the format they were staged in or another."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +14,8 @@ from infra.quantisation.recipe import QuantisationRecipe
 from infra.store.base import KeyMissingError
 from tasks.run import Run
 from tasks.stored import read_record
-from tasks.weights.bridge.checkpoint import HfCheckpoint
-from tasks.weights.bridge.writer import CheckpointWriter
+from tasks.weights.bridge.checkpoint import HfCheckpoint, copy_companions
+from tasks.weights.bridge.writer import write_checkpoint
 from tasks.weights.ledger import read_manifest
 from tasks.weights.manifest import Manifest, TensorEntry
 from tasks.weights.staging import exported_versions
@@ -59,23 +58,14 @@ def convert(source: Path, manifest: Manifest, target: Path, format_name: str | N
     manifest, and QuantisationError for a format that does not fit.
     """
     config = json.loads((source / "config.json").read_text())
-    for path in sorted(source.iterdir()):
-        if path.is_file() and ".safetensors" not in path.name:
-            shutil.copyfile(path, target / path.name)
-    writer, entries = CheckpointWriter(target), {}
+    copy_companions(source, target)
     with HfCheckpoint(source) as checkpoint:
         tensors = _verified(checkpoint, manifest, source)
         if format_name is not None:
             recipe = QuantisationRecipe.of(config, format_name, _KEPT_DTYPE)
             tensors = recipe.apply(staged_recipe(source, manifest).restore(tensors))
             (target / "config.json").write_text(json.dumps(recipe.config(config), indent=2))
-        for name, tensor in tensors:
-            writer.add(name, tensor)
-            entries[name] = TensorEntry.of(tensor)
-        writer.finish()
-    written = Manifest(tensors=dict(sorted(entries.items())))
-    (target / "manifest.json").write_text(written.model_dump_json(indent=1))
-    return written
+        return write_checkpoint(target, tensors)
 
 
 def staged_recipe(folder: Path, manifest: Manifest) -> QuantisationRecipe:

@@ -18,10 +18,10 @@ from tasks.weights.bridge.checkpoint import HfCheckpoint
 from tasks.weights.mirror import mirror
 from tasks.weights.staging import StagedVersion
 
-log = logging.getLogger(__name__)
-
 if TYPE_CHECKING:
     from tasks.weights.bridge.buckets import TensorSpec
+
+log = logging.getLogger(__name__)
 
 
 class Transfer(Protocol):

@@ -37,6 +37,7 @@ def test_a_quantised_run_goes_on_from_what_is_on_s3(remote: Overnight, s3: S3Ser
     ledger = remote.json("ledger", "remote")
 
     assert not (remote.home / "runs" / "remote").exists()
+    assert not (Home(remote.home).mirror / "remote").exists()
     assert [record["version"] for record in ledger] == [0, 1, 2]
     assert [record["hash"] for record in ledger[:2]] == [record["hash"] for record in before]
     for record in ledger:

@@ -1,13 +1,28 @@
 """Writing a Hugging Face checkpoint folder tensor by tensor."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from safetensors.torch import save_file
 from torch import Tensor
 
+from tasks.weights.manifest import Manifest, TensorEntry
+
 FILE_BYTES = 5 * 10**9
 """Most bytes of a file, as published checkpoints have it."""
+
+
+def write_checkpoint(folder: Path, tensors: Iterable[tuple[str, Tensor]]) -> Manifest:
+    """Write tensors as they come, and beside them manifest.json: what was written."""
+    writer, entries = CheckpointWriter(folder), {}
+    for name, tensor in tensors:
+        writer.add(name, tensor)
+        entries[name] = TensorEntry.of(tensor)
+    writer.finish()
+    manifest = Manifest(tensors=dict(sorted(entries.items())))
+    (folder / "manifest.json").write_text(manifest.model_dump_json(indent=1))
+    return manifest
 
 
 class CheckpointWriter:
