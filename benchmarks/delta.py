@@ -10,14 +10,14 @@ from benchmarks.smollm2 import LoneTrainer, benchmark_config, save_random_model
 from configs.run import RunConfig
 from infra.home import Home
 from infra.process import free_port
-from tasks.run import Run
-from tasks.samples import Group, Problem, RolloutBatch, Sample, VersionSpan
-from tasks.weights.bridge.checkpoint import HfCheckpoint
-from tasks.weights.bridge.writer import write_checkpoint
-from tasks.weights.delta import write_delta
-from tasks.weights.ledger import read_manifest, stage_version
-from tasks.weights.mirror import mirror
-from tasks.weights.recipe import publish_recipe
+from tasks.model.bridge.checkpoint import HfCheckpoint
+from tasks.model.bridge.writer import write_checkpoint
+from tasks.model.recipe import publish_recipe
+from tasks.publishing.delta import write_delta
+from tasks.publishing.mirror import mirror
+from tasks.record.run import Run
+from tasks.record.samples import Group, Problem, RolloutBatch, Sample, VersionSpan
+from tasks.record.versions import read_manifest, stage_version
 
 LEARNING_RATE = 1e-6
 """A usual one for RL of language models; bytes grow with it."""

@@ -31,13 +31,14 @@ from configs.run import RunConfig
 from infra.engines.client import EngineClient
 from infra.engines.launch import launch
 from infra.process import free_port, spawn, stop_tree, wait_until
-from tasks.cluster.engines import Engine
-from tasks.commits import PublishReport
+from tasks.fleet.engines import Engine
+from tasks.probe.probe import Probe
+from tasks.publishing.publish import publish
+from tasks.publishing.staged import StagedVersion
+from tasks.publishing.transport import FromDisk, FromPublisher, FromTrainer, Transfer
+from tasks.record.commits import PublishReport
+from tasks.record.manifest import Manifest
 from tasks.training.rank import TrainerRank
-from tasks.weights.manifest import Manifest
-from tasks.weights.publish import publish
-from tasks.weights.staging import Probe, StagedVersion
-from tasks.weights.transport import FromDisk, FromPublisher, FromTrainer, Transfer
 
 COPIES = {"disk": 1.0, "tensor": 10.0, "process_group": 2.0}
 BUCKET_MIB = 64

@@ -8,11 +8,11 @@ from infra.engines.client import EngineClient
 from infra.engines.launch import launch
 from infra.home import Home
 from infra.process import free_port, spawn, stop_tree, wait_until
-from tasks.models import prepare_model, prepared_tokenizer
+from tasks.grading.grade import grade_batch
+from tasks.model.source import prepare_model, prepared_tokenizer
 from tasks.problems import build_source
-from tasks.reward.grade import grade_batch
+from tasks.record.samples import RolloutBatch
 from tasks.rollout.generate import generate_batch
-from tasks.samples import RolloutBatch
 
 
 def measure_step(config: RunConfig, folder: Path) -> list[Figure]:

@@ -3,11 +3,12 @@
 from prefect import flow
 
 from flows.ownership import claim
-from tasks.alignment.report import AlignmentReport
-from tasks.alignment.task import align_version
-from tasks.cluster.task import provision_cluster, release_cluster
-from tasks.run import Run
-from tasks.training.task import stage_initial_weights
+from tasks.align import align_version
+from tasks.probe.report import AlignmentReport
+from tasks.provision import provision_cluster
+from tasks.record.run import Run
+from tasks.release import release_cluster
+from tasks.stage_initial import stage_initial_weights
 
 
 @flow(

@@ -16,8 +16,8 @@ from configs.loading import load_config, override
 from infra.home import Home
 
 if TYPE_CHECKING:  # subcommands import what they need: `overnight --help` does not wait for torch
-    from tasks.report import RunReport
-    from tasks.run import Run
+    from tasks.record.run import Run
+    from tasks.reporting.report import RunReport
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 _PLAIN_WIDTH = 200
@@ -57,8 +57,8 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Train as the config says, evaluate and report; leaves the Prefect and MLflow UIs up."""
-    from tasks.preflight import preflight
-    from tasks.runs import create_run
+    from tasks.cluster.preflight import preflight
+    from tasks.record.runs import create_run
 
     home = Home.find()
     wanted = load_config(config, overrides)
@@ -69,8 +69,8 @@ def run(
 @app.command()
 def resume(run_id: RunId, overrides: Overrides = None, as_json: Json = False) -> None:
     """Continue a run from its last commit, with other settings for the steps to come if wanted."""
-    from tasks.preflight import preflight
-    from tasks.runs import exclusive, load_run, revise_run
+    from tasks.cluster.preflight import preflight
+    from tasks.record.runs import exclusive, load_run, revise_run
 
     home = Home.find()
     wanted = load_run(run_id, home)
@@ -103,8 +103,8 @@ def evaluate(
 @app.command()
 def runs(as_json: Json = False) -> None:
     """List the runs of the state folder."""
-    from tasks.report import report_of
-    from tasks.runs import all_runs
+    from tasks.record.runs import all_runs
+    from tasks.reporting.report import report_of
 
     reports = []
     for run in all_runs(Home.find()):
@@ -127,8 +127,8 @@ def runs(as_json: Json = False) -> None:
 @app.command()
 def show(run_id: RunId, as_json: Json = False) -> None:
     """Show what a run achieved so far."""
-    from tasks.report import report_of
-    from tasks.runs import load_run
+    from tasks.record.runs import load_run
+    from tasks.reporting.report import report_of
 
     _print_report(report_of(load_run(run_id, Home.find())), as_json)
 
@@ -137,8 +137,8 @@ def show(run_id: RunId, as_json: Json = False) -> None:
 def ledger(run_id: RunId, as_json: Json = False) -> None:
     """List a run's weight versions: parent, hash, how each was published, its reward and divergence."""
     from flows.tables import ledger_table
-    from tasks.runs import load_run
-    from tasks.weights.ledger import read_ledger
+    from tasks.record.runs import load_run
+    from tasks.reporting.ledger import read_ledger
 
     records = read_ledger(load_run(run_id, Home.find()))
     if as_json:
@@ -161,8 +161,8 @@ def align(
     """Compare trainer and engines token by token; exit code 0 when they agree within the tolerance."""
     from flows import session
     from flows.tables import alignment_tables
-    from tasks.alignment.records import require_aligned
-    from tasks.preflight import preflight
+    from tasks.cluster.preflight import preflight
+    from tasks.probe.records import require_aligned
 
     with _run_to_align(target, overrides or []) as run:
         preflight(run.config, run.home)
@@ -184,8 +184,8 @@ def export(
     ] = None,
 ) -> None:
     """Write a weight version as a Hugging Face checkpoint, verified tensor by tensor."""
-    from tasks.runs import newest_version
-    from tasks.weights.export import export_version
+    from tasks.publishing.export import export_version
+    from tasks.record.runs import newest_version
 
     run, version = _version_of(target)
     version = newest_version(run) if version is None else version
@@ -199,8 +199,8 @@ def export(
 @app.command(name="sync-mlflow")
 def sync_mlflow(run_id: RunId) -> None:
     """Bring MLflow up to date with a run's commits; repeating it adds nothing."""
-    from tasks.runs import load_run
-    from tasks.tracking import finish_run
+    from tasks.record.runs import load_run
+    from tasks.reporting.tracking import finish_run
 
     finish_run(load_run(run_id, Home.find()))
 
@@ -246,7 +246,7 @@ def deploy(
 ) -> None:
     """Schedule the config every night; the deployment's parameters are a form in the Prefect UI."""
     from flows.deployment import deploy as deploy_flow
-    from tasks.preflight import preflight
+    from tasks.cluster.preflight import preflight
 
     home = Home.find()
     wanted = load_config(config, overrides)
@@ -257,7 +257,7 @@ def deploy(
 
 def _version_of(target: str) -> tuple["Run", int | None]:
     """The run that RUN[@VERSION] names, and the version if it names one."""
-    from tasks.runs import load_run
+    from tasks.record.runs import load_run
 
     run_id, _, version = target.partition("@")
     if version and not version.isdecimal():
@@ -268,7 +268,7 @@ def _version_of(target: str) -> tuple["Run", int | None]:
 @contextmanager
 def _run_to_align(target: str, overrides: list[str]) -> Iterator["Run"]:
     """The run of that id; for a YAML file a passing one."""
-    from tasks.runs import load_run, passing_run
+    from tasks.record.runs import load_run, passing_run
 
     if Path(target).suffix in (".yaml", ".yml"):
         with passing_run(load_config(Path(target), overrides), Home.find()) as run:

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from tasks.commits import StepCommit
-from tasks.report import RunReport
-from tasks.run import Run
+from tasks.record.commits import StepCommit
+from tasks.record.run import Run
+from tasks.reporting.report import RunReport
 
 _RECENT = 10
 """Steps that tell the pace."""

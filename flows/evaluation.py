@@ -5,11 +5,12 @@ from pathlib import Path
 from prefect import flow
 
 from flows.ownership import claim
-from tasks.cluster.task import provision_cluster, release_cluster
-from tasks.evaluation.report import EvaluationReport
-from tasks.evaluation.task import evaluate_version
-from tasks.report_task import record_in_mlflow
-from tasks.run import Run
+from tasks.evaluate import evaluate_version
+from tasks.provision import provision_cluster
+from tasks.record.evaluation_report import EvaluationReport
+from tasks.record.run import Run
+from tasks.record_in_mlflow import record_in_mlflow
+from tasks.release import release_cluster
 
 
 @flow(

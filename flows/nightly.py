@@ -7,11 +7,13 @@ from flows.evaluation import evaluate_checkpoint
 from flows.ownership import claim
 from flows.training import train_policy
 from infra.home import Home
-from tasks.cluster.task import provision_cluster, release_cluster
-from tasks.preflight import preflight
-from tasks.report import RunReport
-from tasks.report_task import record_in_mlflow, write_report
-from tasks.runs import exclusive, open_run
+from tasks.cluster.preflight import preflight
+from tasks.provision import provision_cluster
+from tasks.record.runs import exclusive, open_run
+from tasks.record_in_mlflow import record_in_mlflow
+from tasks.release import release_cluster
+from tasks.reporting.report import RunReport
+from tasks.write_report import write_report
 
 
 @flow(name="nightly-rl", flow_run_name="{config.name}", on_running=[claim])

@@ -10,13 +10,13 @@ from rich.console import Console
 from configs.errors import UserError
 from configs.loading import override
 from infra.services import Services
-from tasks.alignment.report import AlignmentReport
-from tasks.evaluation.report import EvaluationReport
+from tasks.probe.report import AlignmentReport
 from tasks.problems.jsonl import prompt_template, read_problems
-from tasks.report import RunReport
-from tasks.run import Run
-from tasks.runs import exclusive, newest_version
-from tasks.weights.staging import exported_versions
+from tasks.record.evaluation_report import EvaluationReport
+from tasks.record.run import Run
+from tasks.record.runs import exclusive, newest_version
+from tasks.record.versions import exported_versions
+from tasks.reporting.report import RunReport
 
 _PREFECT_OUTAGES = 3
 """Times that a sitting starts a Prefect server anew that died under it."""

@@ -6,8 +6,8 @@ from rich.console import Group
 from rich.markup import escape
 from rich.table import Column, Table
 
-from tasks.alignment.report import AlignmentReport, LayerAlignment
-from tasks.weights.ledger import VersionRecord
+from tasks.probe.report import AlignmentReport, LayerAlignment
+from tasks.reporting.ledger import VersionRecord
 
 _HASH_DIGITS = 12
 _ACCURACY = "avg_at_k"

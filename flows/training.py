@@ -6,13 +6,14 @@ from prefect import flow
 
 from flows.evaluation import evaluate_checkpoint
 from flows.ownership import claim
-from tasks.commit_step import commit_step
-from tasks.commits import StepCommit
-from tasks.reward.task import grade_rollouts
-from tasks.rollout.task import generate_rollouts
-from tasks.run import Run
-from tasks.training.task import stage_initial_weights, train_step
-from tasks.weights.task import publish_weights
+from tasks.commit import commit_step
+from tasks.generate import generate_rollouts
+from tasks.grade import grade_rollouts
+from tasks.publish import publish_weights
+from tasks.record.commits import StepCommit
+from tasks.record.run import Run
+from tasks.stage_initial import stage_initial_weights
+from tasks.train import train_step
 
 
 @flow(name="train-policy", flow_run_name="{run.id}: train", validate_parameters=False, on_running=[claim])

@@ -11,8 +11,8 @@ from ray.exceptions import GetTimeoutError, NodeDiedError, RayActorError, Worker
 from infra.engines.client import EngineError
 from infra.engines.server import EngineStartError
 from infra.store.base import StoreUnreachable
+from tasks.publishing.publish import PublishRefused
 from tasks.training.group import TrainerLost
-from tasks.weights.publish import PublishRefused
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -3,14 +3,15 @@
 from dataclasses import replace
 
 from tasks.alignment.layers import compare_layers
-from tasks.alignment.records import save_alignment
-from tasks.alignment.report import AlignmentReport
-from tasks.cluster.engines import EngineFleet
-from tasks.run import Run
+from tasks.fleet.engines import EngineFleet
+from tasks.probe.probe import Probe
+from tasks.probe.records import save_alignment
+from tasks.probe.report import AlignmentReport
+from tasks.publishing.publish import publish, score_all
+from tasks.publishing.staged import read_staged
+from tasks.publishing.transport import FromDisk
+from tasks.record.run import Run
 from tasks.training.recovery import ready_trainer
-from tasks.weights.publish import publish, score_all
-from tasks.weights.staging import Probe, read_staged
-from tasks.weights.transport import FromDisk
 
 
 def check_alignment(run: Run, version: int, layers: bool = False) -> AlignmentReport:

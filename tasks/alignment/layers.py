@@ -17,11 +17,11 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
 from infra.quantisation.formats import BF16, FP32
-from tasks.alignment.compare import Logprobs, differences
-from tasks.alignment.report import LayerAlignment, ModuleDifference
-from tasks.training.tap import tapped
-from tasks.weights.export import convert, staged_recipe
-from tasks.weights.staging import StagedVersion
+from tasks.model.tap import tapped
+from tasks.probe.compare import Logprobs, differences
+from tasks.probe.report import LayerAlignment, ModuleDifference
+from tasks.publishing.export import convert, staged_recipe
+from tasks.publishing.staged import StagedVersion
 
 HiddenStates = Mapping[str, Tensor]
 """Outputs [T, H] of modules in the order of the computation, by their names in the checkpoint."""

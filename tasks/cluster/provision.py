@@ -9,14 +9,14 @@ from ray.exceptions import RayError
 
 from infra.cluster.local import LocalCluster
 from infra.engines.client import EngineTimeout
-from tasks.cluster.engines import EngineFleet
-from tasks.models import prepare_model
-from tasks.run import Run
-from tasks.tracking import TRACKER, TrackingActor
+from tasks.fleet.engines import EngineFleet
+from tasks.model.source import prepare_model
+from tasks.publishing.mirror import forget_mirror
+from tasks.record.run import Run
+from tasks.record.versions import exported_versions
+from tasks.reporting.tracking import TRACKER, TrackingActor
 from tasks.training.group import TrainerGroup, TrainerLost
 from tasks.training.recovery import ready_trainer
-from tasks.weights.mirror import forget_mirror
-from tasks.weights.staging import exported_versions
 
 
 def provision(run: Run, trainer: bool = True) -> None:

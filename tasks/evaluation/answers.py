@@ -10,10 +10,11 @@ from configs.errors import RunFailure
 from configs.run import RunConfig
 from infra.engines.client import Generation, SamplingParams
 from infra.engines.router import Servers
-from tasks.reward.grade import decode_responses, read_answer
-from tasks.rollout.dispatch import Request, dispatch, sampling_seed
+from tasks.fleet.dispatch import Request, dispatch, sampling_seed
+from tasks.record.samples import Problem
+from tasks.reward.boxed_integer import read_answer
+from tasks.reward.responses import decode_responses
 from tasks.rollout.generate import PromptLengthError
-from tasks.samples import Problem
 
 log = logging.getLogger(__name__)
 

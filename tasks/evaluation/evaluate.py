@@ -1,6 +1,7 @@
 """Evaluating the weight version that engines hold."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import fmean
 
 from transformers import PreTrainedTokenizerBase
@@ -8,9 +9,31 @@ from transformers import PreTrainedTokenizerBase
 from configs.run import RunConfig
 from infra.engines.router import Servers
 from tasks.evaluation.answers import Answers, collect_answers
-from tasks.evaluation.report import EvaluationReport, ProblemResult
 from tasks.evaluation.scores import bootstrap_interval, majority, pass_at_k
-from tasks.samples import Problem
+from tasks.fleet.serving import servers_of
+from tasks.model.source import prepared_tokenizer
+from tasks.problems import build_source
+from tasks.problems.jsonl import prompt_template, read_problems
+from tasks.record.evaluation_report import EvaluationReport, ProblemResult
+from tasks.record.evaluations import HELD_OUT, find_report, save_report
+from tasks.record.run import Run
+from tasks.record.samples import Problem
+
+
+def evaluated(run: Run, version: int, dataset: Path | None) -> EvaluationReport:
+    """The report of a version on a JSONL file, or on the run's held-out problems; kept in the store.
+
+    What was done already on the held-out problems, with the same settings, is found and not done again.
+    """
+    found = find_report(run, version, HELD_OUT) if dataset is None else None
+    if found and found.settings == run.config.evaluation:
+        return found
+    servers = servers_of(run, version)
+    tokenizer = prepared_tokenizer(run.config.model, run.home)
+    name = _name(dataset) if dataset else HELD_OUT
+    report = evaluate(servers, _problems(run, dataset), tokenizer, run.config, name, version)
+    save_report(run, report)
+    return report
 
 
 def evaluate(
@@ -68,3 +91,14 @@ def _greedy_by_family(answers: list[Answers]) -> dict[str, float]:
         if each.problem.family:
             right.setdefault(each.problem.family, []).append(each.greedy == each.problem.answer)
     return {family: fmean(values) for family, values in sorted(right.items())}
+
+
+def _name(dataset: Path) -> str:
+    """What a file's figures go by: not by the name of the run's own problems."""
+    return dataset.name if dataset.stem == HELD_OUT else dataset.stem
+
+
+def _problems(run: Run, dataset: Path | None) -> list[Problem]:
+    if dataset is None:
+        return build_source(run.config.problems).held_out(None, run.config.evaluation.problems)
+    return read_problems(dataset, prompt_template(run.config.problems))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from tasks.problems.generated import Family, GeneratedSource
-from tasks.samples import Problem
+from tasks.record.samples import Problem
 
 
 def arithmetic_source(families: Sequence[str]) -> GeneratedSource:

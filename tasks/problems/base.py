@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from configs.errors import UserError
-from tasks.samples import Problem
+from tasks.record.samples import Problem
 
 
 class DataError(UserError):

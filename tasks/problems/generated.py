@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
 
-from tasks.samples import Problem
+from tasks.record.samples import Problem
 
 HELD_OUT_ONE_IN = 10
 

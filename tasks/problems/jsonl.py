@@ -10,8 +10,8 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from configs.loading import describe
 from configs.problems import JsonlProblems, ProblemsConfig
 from tasks.problems.base import DataError
+from tasks.record.samples import Problem
 from tasks.reward.integers import read_integer
-from tasks.samples import Problem
 
 
 def read_problems(path: Path, template: str) -> list[Problem]:

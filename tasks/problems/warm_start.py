@@ -21,8 +21,9 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from tasks.problems.arithmetic import FAMILIES, arithmetic_source, boxed, worked_solution
-from tasks.reward.grade import decode_responses, grade
-from tasks.samples import Problem
+from tasks.record.samples import Problem
+from tasks.reward.boxed_integer import grade
+from tasks.reward.responses import decode_responses
 
 log = logging.getLogger(__name__)
 

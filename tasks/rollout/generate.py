@@ -9,8 +9,8 @@ from configs.errors import UserError
 from configs.run import RunConfig
 from infra.engines.client import Generation, SamplingParams
 from infra.engines.router import Servers
-from tasks.rollout.dispatch import Request, dispatch, sampling_seed
-from tasks.samples import Group, Problem, RolloutBatch, Sample, VersionSpan
+from tasks.fleet.dispatch import Request, dispatch, sampling_seed
+from tasks.record.samples import Group, Problem, RolloutBatch, Sample, VersionSpan
 
 
 class PromptLengthError(UserError):

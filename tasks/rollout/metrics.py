@@ -2,7 +2,7 @@
 
 from statistics import fmean
 
-from tasks.samples import RolloutBatch
+from tasks.record.samples import RolloutBatch
 
 
 def rollout_metrics(batch: RolloutBatch) -> dict[str, float]:

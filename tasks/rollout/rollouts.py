@@ -3,13 +3,13 @@
 import time
 from dataclasses import dataclass
 
-from tasks.batches import store_batch
-from tasks.models import prepared_tokenizer
+from tasks.fleet.serving import servers_of
+from tasks.model.source import prepared_tokenizer
 from tasks.problems import build_source
+from tasks.record.batches import store_batch
+from tasks.record.run import Run
+from tasks.record.samples import BatchRef, batch_hash
 from tasks.rollout.generate import generate_batch
-from tasks.run import Run
-from tasks.samples import BatchRef, batch_hash
-from tasks.weights.serving import serving_clients
 
 
 @dataclass(frozen=True)
@@ -32,5 +32,5 @@ def rollouts_of(run: Run, step: int, version: int) -> Rollouts:
     count = run.config.rollout.prompts_per_step
     problems = build_source(run.config.problems).training(run.config.seed, (step - 1) * count, count)
     tokenizer = prepared_tokenizer(run.config.model, run.home)
-    batch = generate_batch(serving_clients(run, version), problems, tokenizer, run.config, step)
+    batch = generate_batch(servers_of(run, version), problems, tokenizer, run.config, step)
     return Rollouts(store_batch(run.store, key, batch), version, time.monotonic() - started)

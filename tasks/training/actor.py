@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from infra.process import free_port
-from tasks.batches import BatchUnreadable, read_batch
-from tasks.run import Run
-from tasks.samples import BatchRef
-from tasks.training.errors import TrainerError
+from tasks.model.errors import TrainerError
+from tasks.record.batches import BatchUnreadable, read_batch
+from tasks.record.run import Run
+from tasks.record.samples import BatchRef
 from tasks.training.report import TrainReport
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tasks.training.architecture import Architecture
+from tasks.model.architecture import Architecture
 from tasks.training.errors import CheckpointUnusable
 from tasks.training.report import TrainReport
 

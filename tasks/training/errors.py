@@ -1,10 +1,6 @@
 """What can go wrong in the trainer, and whether trying again can help."""
 
-from configs.errors import RunFailure
-
-
-class TrainerError(RunFailure):
-    """The trainer cannot do what was asked; its state is unchanged and the same call fails again."""
+from tasks.model.errors import TrainerError
 
 
 class TrainerLost(TrainerError):
@@ -21,11 +17,3 @@ class StepOutOfOrder(TrainerError):
 
 class CheckpointUnusable(TrainerError):
     """A trainer checkpoint is incomplete or was written for another parallel layout."""
-
-
-class ModelUnsupported(TrainerError):
-    """The trainer has no Megatron layout for this model."""
-
-
-class WeightsMismatch(TrainerError):
-    """A checkpoint's tensors are not those of the model that its config describes."""

@@ -7,9 +7,9 @@ from itertools import islice, pairwise
 import torch
 from torch import Tensor
 
-from tasks.samples import RolloutBatch, Sample
+from tasks.model.megatron.microbatches import Row, to_rows
+from tasks.record.samples import RolloutBatch, Sample
 from tasks.training.advantages import grpo_advantages
-from tasks.training.batching import Row, to_rows
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,18 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from infra.process import wait_until
-from tasks.run import Run
-from tasks.samples import BatchRef
+from tasks.model.errors import TrainerError
+from tasks.record.run import Run
+from tasks.record.samples import BatchRef
 from tasks.training.actor import TrainerActor
-from tasks.training.errors import StepRefused, TrainerError, TrainerLost
+from tasks.training.errors import StepRefused, TrainerLost
 from tasks.training.report import TrainReport
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tasks.weights.bridge.buckets import TensorSpec
-    from tasks.weights.manifest import Manifest
+    from tasks.model.bridge.buckets import TensorSpec
+    from tasks.record.manifest import Manifest
 
 __all__ = ["StepRefused", "TrainerError", "TrainerGroup", "TrainerLost"]
 

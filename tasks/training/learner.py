@@ -10,18 +10,18 @@ import torch
 from torch import Tensor, nn
 
 from configs.run import RunConfig
+from tasks.model.architecture import Architecture
+from tasks.model.megatron.microbatches import Microbatch, Row
+from tasks.model.megatron.model import build_model, held_tensors
+from tasks.model.megatron.optimizer import Optimizer
+from tasks.model.megatron.passes import FlatScores, ModelPass, TokenLosses
+from tasks.record.samples import RolloutBatch
 from tasks.rollout.metrics import lag_metrics
-from tasks.samples import RolloutBatch
 from tasks.training import gates
-from tasks.training.architecture import Architecture
-from tasks.training.batching import Microbatch, Row
 from tasks.training.divergence import measure
 from tasks.training.errors import StepRefused
 from tasks.training.flat import FlatBatch, flatten
-from tasks.training.losses.dapo import TokenLosses, dapo_loss
-from tasks.training.megatron.model import build_model, held_tensors
-from tasks.training.megatron.optimizer import Optimizer
-from tasks.training.megatron.passes import FlatScores, ModelPass
+from tasks.training.losses.dapo import dapo_loss
 
 
 class Applied(NamedTuple):

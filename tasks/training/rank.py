@@ -14,23 +14,24 @@ from configs.run import RunConfig
 from infra import folders
 from infra.process_group import broadcast, join_group, leave_group
 from infra.quantisation.errors import QuantisationError
-from tasks.samples import RolloutBatch
+from tasks.model.architecture import Architecture
+from tasks.model.bridge.buckets import Bucket, TensorSpec, plan_buckets
+from tasks.model.bridge.checkpoint import copy_companions
+from tasks.model.bridge.mapping import Mapping
+from tasks.model.bridge.transfer import export_weights, load_weights
+from tasks.model.bridge.writer import write_checkpoint
+from tasks.model.errors import TrainerError
+from tasks.model.megatron import distributed
+from tasks.model.megatron.hidden import hidden_states
+from tasks.model.megatron.microbatches import to_rows
+from tasks.model.recipe import publish_recipe
+from tasks.record.manifest import Manifest, TensorEntry
+from tasks.record.samples import RolloutBatch
 from tasks.training import checkpoint
-from tasks.training.architecture import Architecture
-from tasks.training.batching import to_rows
 from tasks.training.checkpoint import CheckpointIndex
-from tasks.training.errors import CheckpointUnusable, StepOutOfOrder, TrainerError
+from tasks.training.errors import CheckpointUnusable, StepOutOfOrder
 from tasks.training.learner import Learner
-from tasks.training.megatron import distributed
-from tasks.training.megatron.hidden import hidden_states
 from tasks.training.report import TrainReport
-from tasks.weights.bridge.buckets import Bucket, TensorSpec, plan_buckets
-from tasks.weights.bridge.checkpoint import copy_companions
-from tasks.weights.bridge.mapping import Mapping
-from tasks.weights.bridge.transfer import export_weights, load_weights
-from tasks.weights.bridge.writer import write_checkpoint
-from tasks.weights.manifest import Manifest, TensorEntry
-from tasks.weights.recipe import publish_recipe
 
 
 class TrainerRank:

@@ -4,9 +4,9 @@ import logging
 
 from configs.errors import RunFailure
 from infra.store.base import KeyMissingError
-from tasks.commits import StepCommit
-from tasks.models import prepare_model
-from tasks.run import Run
+from tasks.model.source import prepare_model
+from tasks.record.commits import StepCommit
+from tasks.record.run import Run
 from tasks.training.errors import CheckpointUnusable
 from tasks.training.group import TrainerGroup, TrainerLost
 

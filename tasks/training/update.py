@@ -3,13 +3,14 @@
 import time
 from dataclasses import dataclass
 
-from tasks.models import prepare_model, prepared_tokenizer
-from tasks.problems import build_source
-from tasks.reward.graded import Graded
-from tasks.run import Run
+from tasks.grading.graded import Graded
+from tasks.model.source import prepare_model
+from tasks.probe.probe import probe_sequences
+from tasks.record.run import Run
+from tasks.record.versions import StagedManifest
 from tasks.training.group import TrainerGroup
 from tasks.training.recovery import ready_trainer
-from tasks.weights.staging import StagedVersion, stage
+from tasks.training.staging import stage
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ def initial_update(run: Run) -> Update:
     """Version 0: the model that the run starts from, as the trainer holds it."""
     started = time.monotonic()
     staged = _stage(run, ready_trainer(run), step=0, parent=None)
-    return Update(0, staged.version, None, staged.manifest.hash, None, {}, 0.0, time.monotonic() - started)
+    return Update(0, staged.version, None, staged.hash, None, {}, 0.0, time.monotonic() - started)
 
 
 def update_policy(run: Run, graded: Graded, parent: int) -> Update:
@@ -48,20 +49,12 @@ def update_policy(run: Run, graded: Graded, parent: int) -> Update:
         graded.step,
         staged.version,
         parent,
-        staged.manifest.hash,
+        staged.hash,
         checkpoint,
         report.metrics,
         report.seconds,
         time.monotonic() - trained,
     )
-
-
-def probe_sequences(run: Run) -> list[list[int]]:
-    """The run's fixed probe: token sequences of its first training prompts."""
-    count = run.config.publish.probe_sequences
-    problems = build_source(run.config.problems).training(run.config.seed, 0, count)
-    tokenizer = prepared_tokenizer(run.config.model, run.home)
-    return [tokenizer(problem.prompt).input_ids for problem in problems]
 
 
 def prune_checkpoints(run: Run) -> None:
@@ -82,6 +75,6 @@ def _checkpoint(run: Run, trainer: TrainerGroup, step: int) -> str | None:
     return key
 
 
-def _stage(run: Run, trainer: TrainerGroup, step: int, parent: int | None) -> StagedVersion:
+def _stage(run: Run, trainer: TrainerGroup, step: int, parent: int | None) -> StagedManifest:
     model_path = prepare_model(run.config.model, run.home)
     return stage(run, trainer, model_path, step, parent, probe_sequences(run))

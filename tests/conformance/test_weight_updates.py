@@ -18,8 +18,8 @@ from infra.engines.client import EngineError, EngineRefused, SamplingParams
 from infra.engines.tensors import buckets, pack
 from infra.process import free_port
 from infra.process_group import join_group, leave_group
-from tasks.weights.layout import differences
-from tasks.weights.manifest import Manifest
+from tasks.publishing.layout import differences
+from tasks.record.manifest import Manifest
 from tests.support.engines import ServedFolder, altered_copy, reference_logprobs
 
 SEQUENCE = [3, 50, 100, 7, 9, 200]

@@ -3,7 +3,7 @@
 import psutil
 import pytest
 
-from tasks.samples import RolloutBatch
+from tasks.record.samples import RolloutBatch
 from tests.support.chaos import servers_below, two_free_ports, wait_for_commits
 from tests.support.command import Overnight, run_arguments
 

@@ -6,9 +6,9 @@ import pytest
 from safetensors.torch import load_file
 
 from configs.engine import SGLangEngine
-from tasks.weights.export import convert
-from tasks.weights.layout import differences
-from tasks.weights.manifest import Manifest
+from tasks.publishing.export import convert
+from tasks.publishing.layout import differences
+from tasks.record.manifest import Manifest
 from tests.support.engines import SGLANG_PYTHON, TINY_MODEL, reference_logprobs, running_engine
 
 SEQUENCE = [1, 40, 41, 42, 43, 44]

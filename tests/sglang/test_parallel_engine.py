@@ -14,12 +14,13 @@ from configs.run import RunConfig
 from configs.weights import PublishConfig
 from infra.cluster.local import LocalCluster
 from infra.home import Home
-from tasks.cluster.engines import EngineFleet
-from tasks.run import Run
-from tasks.weights.manifest import Manifest
-from tasks.weights.publish import PublishRefused, publish
-from tasks.weights.staging import Probe, StagedVersion
-from tasks.weights.transport import FromDisk
+from tasks.fleet.engines import EngineFleet
+from tasks.probe.probe import Probe
+from tasks.publishing.publish import PublishRefused, publish
+from tasks.publishing.staged import StagedVersion
+from tasks.publishing.transport import FromDisk
+from tasks.record.manifest import Manifest
+from tasks.record.run import Run
 from tests.support.chaos import servers_below
 from tests.support.command import CONFIGS
 from tests.support.engines import TINY_MODEL, altered_copy, reference_logprobs

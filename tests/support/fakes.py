@@ -26,14 +26,15 @@ from infra.engines.client import (
     RankChecksums,
 )
 from infra.engines.tensors import PackedBucket, unpack
-from tasks.cluster.engines import Engine
-from tasks.run import Run
-from tasks.samples import BatchRef
-from tasks.training.errors import CheckpointUnusable, StepOutOfOrder, TrainerError, TrainerLost
+from tasks.fleet.engines import Engine
+from tasks.model.bridge.buckets import TensorSpec
+from tasks.model.errors import TrainerError
+from tasks.record.manifest import Manifest, overall_hash, tensor_hash
+from tasks.record.run import Run
+from tasks.record.samples import BatchRef
+from tasks.training.errors import CheckpointUnusable, StepOutOfOrder, TrainerLost
 from tasks.training.group import TrainerGroup
 from tasks.training.report import TrainReport
-from tasks.weights.bridge.buckets import TensorSpec
-from tasks.weights.manifest import Manifest, overall_hash, tensor_hash
 
 INITIAL = 1.0
 """The weights that `load` gives."""

@@ -15,14 +15,14 @@ from safetensors.torch import save_file
 
 from configs.run import RunConfig
 from configs.training import AlgorithmConfig
-from tasks.samples import RolloutBatch
-from tasks.training.architecture import Architecture
+from tasks.model.architecture import Architecture
+from tasks.model.bridge.transfer import export_weights, load_weights
+from tasks.model.megatron.model import build_model
+from tasks.model.megatron.passes import ModelPass
+from tasks.record.samples import RolloutBatch
 from tasks.training.flat import flatten
 from tasks.training.losses.dapo import dapo_loss
-from tasks.training.megatron.model import build_model
-from tasks.training.megatron.passes import ModelPass
 from tasks.training.rank import TrainerRank
-from tasks.weights.bridge.transfer import export_weights, load_weights
 from tests.support.training import VOCABULARY, graded_batch, lonely_batch
 
 SEQUENCES = [[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1], [60, 0, 59, 30, 31]]

@@ -9,7 +9,7 @@ from typing import Any
 from configs.loading import parse_config
 from configs.run import RunConfig
 from infra.process import free_port
-from tasks.samples import Group, Problem, RolloutBatch, Sample, VersionSpan
+from tasks.record.samples import Group, Problem, RolloutBatch, Sample, VersionSpan
 from tasks.training.rank import TrainerRank
 
 VOCABULARY = 61  # odd, so that two tensor-parallel ranks have to pad it

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 import torch
 from safetensors.torch import save_file
 
-from tasks.run import Run
-from tasks.weights.ledger import stage_version
-from tasks.weights.manifest import Manifest
+from tasks.record.manifest import Manifest
+from tasks.record.run import Run
+from tasks.record.versions import stage_version
 
 
 def stage_tensors(run: Run, tensors: Mapping[str, torch.Tensor], step: int, parent: int | None = None) -> int:

@@ -1,19 +1,10 @@
 """The DAPO policy loss with truncated importance sampling."""
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from configs.training import AlgorithmConfig
-
-
-class TokenLosses(NamedTuple):
-    """Per-token results; N counts response tokens."""
-
-    loss_N: Tensor
-    clipped_N: Tensor
-    """1 where the clip took the gradient away, else 0."""
+from tasks.model.megatron.passes import TokenLosses
 
 
 def tis_weights(old_logprobs_N: Tensor, rollout_logprobs_N: Tensor, cap: float) -> Tensor:

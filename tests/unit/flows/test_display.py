@@ -11,10 +11,10 @@ from configs.loading import load_config
 from flows.display import RunDisplay, print_report, step_line
 from infra.home import Home
 from infra.process import wait_until
-from tasks.commits import PublishReport, StepCommit
-from tasks.report import report_of
-from tasks.run import Run
-from tasks.samples import BatchRef
+from tasks.record.commits import PublishReport, StepCommit
+from tasks.record.run import Run
+from tasks.record.samples import BatchRef
+from tasks.reporting.report import report_of
 from tests.support.command import CONFIGS
 
 METRICS = {

@@ -6,14 +6,14 @@ import pytest
 from rich.console import Console, RenderableType
 
 from flows.tables import alignment_tables, ledger_table
-from tasks.alignment.report import (
+from tasks.probe.report import (
     AlignmentReport,
     EngineAlignment,
     LayerAlignment,
     ModuleDifference,
     TokenDifference,
 )
-from tasks.weights.ledger import VersionRecord
+from tasks.reporting.ledger import VersionRecord
 
 PUBLISHED = VersionRecord(
     version=3,

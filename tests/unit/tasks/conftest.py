@@ -10,10 +10,10 @@ from configs.evaluation import EvaluationConfig
 from configs.loading import parse_config
 from configs.run import RunConfig
 from infra.home import Home
-from tasks.commits import PublishReport, StepCommit
-from tasks.evaluation.report import EvaluationReport, ProblemResult
-from tasks.run import Run
-from tasks.samples import BatchRef
+from tasks.record.commits import PublishReport, StepCommit
+from tasks.record.evaluation_report import EvaluationReport, ProblemResult
+from tasks.record.run import Run
+from tasks.record.samples import BatchRef
 from tasks.training.group import TrainerGroup
 from tests.support.engines import TINY_MODEL
 from tests.support.fakes import FakeTrainers

@@ -10,10 +10,11 @@ from configs.errors import RunFailure, UserError
 from infra.engines.client import EngineFailed, EngineRefused, EngineTimeout, EngineUnreachable
 from infra.engines.server import EngineStartError
 from infra.store.base import KeyExistsError, StoreError
+from tasks.model.errors import TrainerError
+from tasks.publishing.publish import PublishRefused
 from tasks.retry import can_heal, retryable
-from tasks.training.errors import CheckpointUnusable, StepRefused, TrainerError, TrainerLost
+from tasks.training.errors import CheckpointUnusable, StepRefused, TrainerLost
 from tasks.training.recovery import ReplayMismatch
-from tasks.weights.publish import PublishRefused
 
 
 def heals(error: BaseException) -> bool:

@@ -10,10 +10,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tasks.alignment.layers import compare_layers
-from tasks.alignment.report import LayerAlignment
+from tasks.probe.probe import Probe
+from tasks.probe.report import LayerAlignment
+from tasks.publishing.export import convert
+from tasks.publishing.staged import StagedVersion
 from tasks.training.rank import TrainerRank
-from tasks.weights.export import convert
-from tasks.weights.staging import Probe, StagedVersion
 from tests.support.models import MODELS, save_model
 from tests.support.training import single_trainer
 

@@ -11,11 +11,11 @@ from configs.loading import parse_config
 from infra.engines.client import Generation, Span
 from tasks.evaluation.answers import EvaluationError
 from tasks.evaluation.evaluate import evaluate
-from tasks.evaluation.report import EvaluationReport
 from tasks.problems import build_source
 from tasks.problems.jsonl import prompt_template, read_problems
+from tasks.record.evaluation_report import EvaluationReport
+from tasks.record.samples import Problem
 from tasks.rollout.generate import PromptLengthError
-from tasks.samples import Problem
 from tests.support.engines import TINY_MODEL, tiny_engine
 
 VERSION = 2

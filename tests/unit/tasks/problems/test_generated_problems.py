@@ -9,7 +9,7 @@ from configs.problems import AdditionProblems, ArithmeticProblems
 from tasks.problems import build_source
 from tasks.problems.arithmetic import FAMILIES, worked_solution
 from tasks.problems.generated import is_held_out
-from tasks.reward.grade import grade
+from tasks.reward.boxed_integer import grade
 
 ARITHMETIC = build_source(ArithmeticProblems(kind="arithmetic"))
 ADDITION = build_source(AdditionProblems(kind="few_shot_addition"))

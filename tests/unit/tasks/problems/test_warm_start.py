@@ -7,10 +7,10 @@ from transformers import AutoModelForCausalLM
 
 from configs.model import FolderModel
 from infra.home import Home
-from tasks.models import prepare_model, prepared_tokenizer
+from tasks.model.source import prepare_model, prepared_tokenizer
 from tasks.problems.arithmetic import FAMILIES, arithmetic_source
 from tasks.problems.warm_start import Recipe, SupervisedTraining, accuracy, guessed_solution
-from tasks.reward.grade import grade, read_answer
+from tasks.reward.boxed_integer import grade, read_answer
 
 PROBLEMS = arithmetic_source(list(FAMILIES)).training(seed=0, start=0, count=400)
 

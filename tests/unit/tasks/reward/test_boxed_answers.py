@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tasks.record.samples import Problem
 from tasks.reward.boxed import extract_boxed
-from tasks.reward.grade import grade
+from tasks.reward.boxed_integer import grade
 from tasks.reward.integers import read_integer
-from tasks.samples import Problem
 
 DATA = Path(os.environ.get("OVERNIGHT_TEST_DATA", Path(__file__).parents[5] / "shared" / "data"))
 

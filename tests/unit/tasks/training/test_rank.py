@@ -10,8 +10,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from tasks.samples import RolloutBatch
-from tasks.training.errors import CheckpointUnusable, StepOutOfOrder, StepRefused, TrainerError
+from tasks.model.errors import TrainerError
+from tasks.record.samples import RolloutBatch
+from tasks.training.errors import CheckpointUnusable, StepOutOfOrder, StepRefused
 from tests.support.training import graded_batch, lonely_batch
 
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from tasks.commits import StepCommit
-from tasks.run import Run
-from tasks.samples import BatchRef
+from tasks.record.commits import StepCommit
+from tasks.record.run import Run
+from tasks.record.samples import BatchRef
 from tasks.training.errors import StepRefused, TrainerLost
 from tasks.training.recovery import ReplayMismatch, ready_trainer
 from tests.support.fakes import INITIAL, FakeTrainer, FakeTrainers, hash_of, trained

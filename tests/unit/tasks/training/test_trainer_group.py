@@ -18,8 +18,8 @@ from safetensors.torch import load_file
 from infra.home import Home
 from infra.process import wait_until
 from infra.process_group import join_group, leave_group
-from tasks.run import Run
-from tasks.samples import BatchRef, RolloutBatch, batch_hash
+from tasks.record.run import Run
+from tasks.record.samples import BatchRef, RolloutBatch, batch_hash
 from tasks.training.group import StepRefused, TrainerError, TrainerGroup, TrainerLost
 from tests.support.training import graded_batch, single_trainer, trainer_config
 

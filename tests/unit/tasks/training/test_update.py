@@ -5,21 +5,16 @@ from typing import Any
 
 import pytest
 
-from tasks.commits import StepCommit
-from tasks.reward.graded import Graded
+from tasks.grading.graded import Graded
+from tasks.probe.probe import probe_sequences
+from tasks.publishing.staged import read_staged
+from tasks.record.commits import StepCommit
+from tasks.record.run import Run
+from tasks.record.samples import BatchRef
+from tasks.record.versions import exported_versions, read_manifest
 from tasks.rollout.rollouts import Rollouts
-from tasks.run import Run
-from tasks.samples import BatchRef
 from tasks.training.group import TrainerLost
-from tasks.training.update import (
-    Update,
-    initial_update,
-    probe_sequences,
-    prune_checkpoints,
-    update_policy,
-)
-from tasks.weights.ledger import read_manifest
-from tasks.weights.staging import exported_versions, read_staged
+from tasks.training.update import Update, initial_update, prune_checkpoints, update_policy
 from tests.support.fakes import INITIAL, FakeTrainer, FakeTrainers, hash_of, trained
 
 Revise = Callable[..., Run]

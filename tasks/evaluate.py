@@ -1,0 +1,18 @@
+"""Prefect's door to evaluation."""
+
+from pathlib import Path
+
+from tasks.evaluation.evaluate import evaluated
+from tasks.fleet.serving import is_served
+from tasks.record.evaluation_report import EvaluationReport
+from tasks.record.run import Run
+from tasks.retry import retryable
+from tasks.serve import serve_version
+
+
+@retryable(name="evaluate", task_run_name="{run.id}: evaluate version {version}")
+def evaluate_version(run: Run, version: int, dataset: Path | None = None) -> EvaluationReport:
+    """Evaluate a version on a JSONL file, or on the run's held-out problems unless that was done already."""
+    if not is_served(run, version):
+        serve_version(run, version)
+    return evaluated(run, version, dataset)

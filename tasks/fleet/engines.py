@@ -1,0 +1,175 @@
+"""The run's engines: named Ray actors, each with a server process of its own."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import ray
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from infra.engines.actor import EngineActor
+from infra.engines.client import EngineClient, EngineError, EngineTimeout
+from infra.engines.router import Servers
+from tasks.fleet.actors import find_actor, named_actor, stop_actor
+from tasks.fleet.router import RunRouter
+from tasks.record.run import Run
+
+T = TypeVar("T")
+_CALL_TIMEOUT_S = 30
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine of a run, by name."""
+
+    name: str
+    client: EngineClient
+
+
+def on_all(engines: list[Engine], action: Callable[[Engine], T]) -> list[T]:
+    """Run an action on every engine at once; the first failure is raised after all have ended."""
+    with ThreadPoolExecutor(max_workers=len(engines)) as pool:
+        calls = [pool.submit(action, engine) for engine in engines]
+    return [call.result() for call in calls]
+
+
+class EngineFleet:
+    """Driver-side view of a run's engines. Stateless: actors are found by name, started when missing."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._router = RunRouter(run) if run.config.engine.router else None
+
+    def start(self, model_path: Path, probe: bool = False) -> list[Engine]:
+        """Every engine up and healthy; those that already are stay as they are.
+
+        An engine that has to be started loads `model_path` and takes no traffic until a version was
+        published to it, since it carries no weight version yet. Calls have the deadline of a publish.
+        `probe` also starts those anew that hang with open ports. No engine is behind the router from here on
+        until `servers` puts it there: one started anew may have the address of the one before.
+        """
+        if self._router:
+            self._router.serve([])
+        engines = [self._actors(index, model_path) for index in range(self._run.config.engine.count)]
+        with ThreadPoolExecutor(max_workers=len(engines)) as pool:
+            urls = list(pool.map(lambda actors: self._started(actors, probe), engines))
+        deadline_s = self._run.config.publish.timeout_s
+        return [Engine(name, _client(url, deadline_s)) for name, url in zip(self._names(), urls, strict=True)]
+
+    def serving(self, version: int) -> list[Engine]:
+        """The engines that answer, were stamped with `version` and have not failed the router's probe."""
+        hanging = self._router.hanging() if self._router else set()
+        return [
+            engine
+            for engine in self._reachable()
+            if engine.client.url not in hanging and _version_of(engine) == str(version)
+        ]
+
+    def servers(self, engines: Sequence[Engine]) -> Servers:
+        """What prompts for these engines go to: they themselves, or the router with just them behind it."""
+        if self._router:
+            return self._router.serve([engine.client.url for engine in engines])
+        return [engine.client for engine in engines]
+
+    def on_machines(self, action: Callable[..., T], *arguments: object) -> list[T]:
+        """Run an action once on every machine that has an engine, and raise what it raises there.
+
+        EngineTimeout at the deadline of a publish.
+        """
+        timeout_s = self._run.config.publish.timeout_s
+        deadline = time.monotonic() + timeout_s
+        actors = [actor for name in self._all_members() if (actor := find_actor(self._run, name))]
+        nodes = ray.get([actor.__ray_call__.remote(_node_of) for actor in actors], timeout=_CALL_TIMEOUT_S)
+        calls = [
+            ray.remote(action)
+            .options(
+                num_cpus=0, max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, False)
+            )
+            .remote(*arguments)
+            for node in dict.fromkeys(nodes)
+        ]
+        try:
+            return ray.get(calls, timeout=max(deadline - time.monotonic(), 0))
+        except RayTaskError as error:
+            raise error.cause from None
+        except GetTimeoutError:
+            for call in calls:
+                ray.cancel(call)
+            raise EngineTimeout(
+                f"an engine's machine was not ready within publish.timeout_s {timeout_s:g} s: raise it"
+            ) from None
+
+    def stop(self) -> None:
+        """Stop the servers and their actors; fine when there are none."""
+        if self._router:
+            self._router.stop()
+        for name in self._all_members():
+            stop_actor(self._run, name)
+
+    def _reachable(self) -> Iterator[Engine]:
+        for name in self._names():
+            actor = find_actor(self._run, name)
+            if actor is None:
+                continue
+            try:
+                url = ray.get(actor.url.remote(), timeout=_CALL_TIMEOUT_S)
+            except RayError:
+                continue
+            if url:
+                yield Engine(name, _client(url, self._run.config.rollout.timeout_s))
+
+    def _started(self, actors: list[Any], probe: bool) -> str:
+        """The engine's URL. The servers of an engine on several machines start and end together."""
+        timeout_s = self._run.config.engine.start_timeout_s + 60
+        meeting = ""
+        if len(actors) > 1:
+            if not all(ray.get([actor.alive.remote(probe) for actor in actors], timeout=timeout_s)):
+                ray.get([actor.stop.remote() for actor in actors], timeout=timeout_s)
+            meeting = ray.get(actors[0].meeting.remote(), timeout=timeout_s)
+        return ray.get([actor.start.remote(probe, meeting) for actor in actors], timeout=timeout_s)[0]
+
+    def _names(self) -> list[str]:
+        return [f"engine-{index}" for index in range(self._run.config.engine.count)]
+
+    def _members(self, index: int) -> list[str]:
+        """Names of an engine's actors, one a machine; the first has the engine's."""
+        name = self._names()[index]
+        return [name, *(f"{name}-node-{rank}" for rank in range(1, self._run.config.engine.machines))]
+
+    def _all_members(self) -> list[str]:
+        return [name for index in range(self._run.config.engine.count) for name in self._members(index)]
+
+    def _actors(self, index: int, model_path: Path) -> list[Any]:
+        config, logs = self._run.config.engine, self._run.home.logs / self._run.id
+        return [
+            named_actor(
+                self._run,
+                name,
+                EngineActor,
+                *(config, index, model_path, logs / f"{name}.log", rank),
+                devices=config.devices,
+            )
+            for rank, name in enumerate(self._members(index))
+        ]
+
+
+@lru_cache(maxsize=256)
+def _client(url: str, timeout_s: float) -> EngineClient:
+    """One client an engine and process, so that its connections are reused."""
+    return EngineClient(url, timeout_s=timeout_s)
+
+
+def _node_of(_actor: object) -> str:
+    return ray.get_runtime_context().get_node_id()
+
+
+def _version_of(engine: Engine) -> str | None:
+    try:
+        return engine.client.model_info().weight_version
+    except EngineError:
+        return None

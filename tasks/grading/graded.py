@@ -1,0 +1,40 @@
+"""The graded batch of a step."""
+
+import time
+from dataclasses import dataclass
+
+from tasks.grading.grade import grade_batch
+from tasks.grading.metrics import reward_metrics
+from tasks.model.source import prepared_tokenizer
+from tasks.record.batches import read_batch, store_batch
+from tasks.record.run import Run
+from tasks.record.samples import BatchRef
+from tasks.rollout.metrics import rollout_metrics
+from tasks.rollout.rollouts import Rollouts
+
+
+@dataclass(frozen=True)
+class Graded:
+    """A stored batch with rewards."""
+
+    ref: BatchRef
+    rollouts: Rollouts
+    """What was graded."""
+    metrics: dict[str, float]
+    seconds: float
+    """How long grading took."""
+
+    @property
+    def step(self) -> int:
+        """The step that the batch belongs to."""
+        return self.ref.step
+
+
+def graded_of(run: Run, rollouts: Rollouts) -> Graded:
+    """Grade a stored rollout batch and store the result."""
+    started = time.monotonic()
+    tokenizer = prepared_tokenizer(run.config.model, run.home)
+    graded = grade_batch(read_batch(run.store, rollouts.ref), tokenizer)
+    ref = store_batch(run.store, run.step_key(rollouts.ref.step, "graded.parquet"), graded)
+    metrics = reward_metrics(graded) | rollout_metrics(graded)
+    return Graded(ref, rollouts, metrics, time.monotonic() - started)

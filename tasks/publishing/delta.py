@@ -1,0 +1,156 @@
+"""What changed between two weight versions, to be applied where a copy of the earlier one lies.
+
+A changed tensor is the XOR of its old and new bytes, first the first byte of every element, then the second
+ones and so on, compressed with zstd: a small update leaves sign, exponent and the high bits of most elements
+as they were, which gives long runs of zeros. A tensor that did not change is left out.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import torch
+from pydantic import BaseModel, ConfigDict
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from infra.engines.tensors import buckets
+from infra.store.base import KeyMissingError, StoreError
+from tasks.model.bridge.checkpoint import HfCheckpoint
+from tasks.model.bridge.writer import CheckpointWriter
+from tasks.model.errors import WeightsMismatch
+from tasks.record.manifest import TensorEntry
+from tasks.record.run import Run
+from tasks.record.stored import read_record
+from tasks.record.versions import StagedManifest, read_manifest
+
+log = logging.getLogger(__name__)
+_ZSTD = pyarrow.Codec("zstd", compression_level=1)
+_BROKEN = (KeyMissingError, WeightsMismatch, SafetensorError, LookupError, ValueError, OSError)
+
+
+class DeltaUnusable(Exception):
+    """A delta does not lead from what is here to the version: take the whole of it."""
+
+
+class Delta(BaseModel):
+    """What `<run>/deltas/<version>/index.json` holds, written when the files beside it are whole."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    files: int
+    bytes: int
+    """Size of the files together."""
+
+
+def offer_delta(run: Run, version: int) -> None:
+    """Store the delta of a version; where none can be made, the machines will fetch the whole version."""
+    try:
+        write_delta(run, read_manifest(run, version))
+    except DeltaUnusable as error:
+        log.warning("%s", error)
+
+
+def write_delta(run: Run, staged: StagedManifest) -> None:
+    """Store the delta from a version's parent, if it has one, in files of about publish.bucket_mb.
+
+    One that is there stays. DeltaUnusable when the weights of one of the two cannot be read.
+    """
+    index = _index_key(run, staged.version)
+    if staged.parent is None or run.store.exists(index):
+        return
+    sizes = []
+    with _read_failures(staged):
+        old, new = (run.store.local(run.weights_key(version)) for version in (staged.parent, staged.version))
+        for number, changed in enumerate(buckets(_changes(old, new), run.config.publish.bucket_bytes)):
+            file = save(dict(changed))
+            run.store.replace(_file_key(run, staged.version, number), file)
+            sizes.append(len(file))
+    delta = Delta(files=len(sizes), bytes=sum(sizes))
+    run.store.replace(index, delta.model_dump_json(indent=1).encode())
+
+
+def apply_delta(run: Run, staged: StagedManifest, parent: Path, target: Path) -> int:
+    """Fill `target` with the tensors of a version, made from its parent's folder, each verified.
+
+    The bytes of the delta. DeltaUnusable when there is none, something is missing, or a tensor is not what
+    the manifest says; OSError or SafetensorError when `target` cannot be written.
+    """
+    with _read_failures(staged):
+        delta = read_record(run.store, _index_key(run, staged.version), Delta)
+    writer = CheckpointWriter(target, run.config.publish.bucket_bytes)
+    for name, tensor in _patched(run, staged, delta, parent):
+        writer.add(name, tensor)
+    writer.finish()
+    return delta.bytes
+
+
+def prune_deltas(run: Run, current: int) -> None:
+    """Remove the deltas of versions before the current one."""
+    for version in {int(key.split("/")[2]) for key in run.store.list(f"{run.id}/deltas")}:
+        if version < current:
+            run.store.remove(_folder_key(run, version))
+
+
+def _changes(old: Path, new: Path) -> Iterator[tuple[str, Tensor]]:
+    with HfCheckpoint(old) as before, HfCheckpoint(new) as after:
+        for name in sorted(after.names):
+            difference = _bytes(before.whole(name)) ^ _bytes(tensor := after.whole(name))
+            if difference.any():
+                planes = np.ascontiguousarray(difference.reshape(-1, tensor.itemsize).T)
+                yield name, torch.frombuffer(bytearray(_ZSTD.compress(planes)), dtype=torch.uint8)
+
+
+def _patched(run: Run, staged: StagedManifest, delta: Delta, parent: Path) -> Iterator[tuple[str, Tensor]]:
+    """The version's tensors: first those that changed, then the others."""
+    unchanged = dict(staged.manifest.tensors)
+    with _read_failures(staged), HfCheckpoint(parent) as old:
+        for number in range(delta.files):
+            for name, packed in load(run.store.read(_file_key(run, staged.version, number))).items():
+                entry = unchanged.pop(name)
+                yield name, _verified(name, _unpacked(old.whole(name), packed), entry)
+        for name, entry in unchanged.items():
+            yield name, _verified(name, old.whole(name), entry)
+
+
+@contextmanager
+def _read_failures(staged: StagedManifest) -> Iterator[None]:
+    """Raise DeltaUnusable for what cannot be read; an outage of the store stays one."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except _BROKEN as error:
+        raise DeltaUnusable(f"the delta of version {staged.version} is of no use: {error}") from error
+
+
+def _unpacked(old: Tensor, packed: Tensor) -> Tensor:
+    """The new tensor; ValueError or OSError when the difference is not one of such a tensor."""
+    planes = np.frombuffer(_ZSTD.decompress(packed.numpy(), old.nbytes), dtype=np.uint8)
+    new = planes.reshape(old.itemsize, -1).T.reshape(-1) ^ _bytes(old)
+    return torch.from_numpy(new).view(old.dtype).view(old.shape)
+
+
+def _bytes(tensor: Tensor) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy()
+
+
+def _verified(name: str, tensor: Tensor, entry: TensorEntry) -> Tensor:
+    if TensorEntry.of(tensor) != entry:
+        raise ValueError(f"{name} is not what the manifest says")
+    return tensor
+
+
+def _folder_key(run: Run, version: int) -> str:
+    return f"{run.id}/deltas/{version:06d}"
+
+
+def _index_key(run: Run, version: int) -> str:
+    return f"{_folder_key(run, version)}/index.json"
+
+
+def _file_key(run: Run, version: int, number: int) -> str:
+    return f"{_folder_key(run, version)}/{number:05d}.safetensors"

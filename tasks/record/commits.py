@@ -1,0 +1,96 @@
+"""The record of finished steps. Resume, the ledger and MLflow all follow from it."""
+
+from pydantic import BaseModel, ConfigDict
+
+from infra.store.base import KeyExistsError, Store
+from tasks.record.samples import BatchRef
+from tasks.record.stored import read_record
+
+
+class PublishReport(BaseModel):
+    """How a weight version reached the engines."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+    transport: str
+    transfer_seconds: float
+    """Time until every engine had loaded the tensors."""
+    seconds: float
+    """Time of the whole publish, with hashes, probe and stamp."""
+    bytes: int
+    """Size of the weights, bytes."""
+    sent_bytes: int
+    """What travelled to all engines, or to their machines, in the try that succeeded."""
+    gb_per_second: float
+    """Weights that the transfer brought to all engines together, 1e9 bytes a second."""
+    engine_hashes: dict[str, str]
+    """Content hash that each engine reported, by engine name."""
+    probe_abs_diff_max: float
+    """Largest |trainer - engine| log-probability over the probe tokens of all engines, nats."""
+
+
+class StepCommit(BaseModel):
+    """A finished step. Step 0 is the initial weights: version 0, without a batch."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+    step: int
+    version: int
+    parent_version: int | None
+    weights_hash: str
+    recipe: str
+    """Number format and transport of the published weights, such as `float32/disk` or `fp8_block/disk`."""
+    batch: BatchRef | None
+    prompt_cursor: int
+    """Prompts that the run's steps have drawn so far."""
+    rng_seed: int
+    """Seed of prompts and sampling; with step, prompt and sample number it gives every random stream."""
+    checkpoint: str | None
+    """Store key of the trainer checkpoint after this step, when one was written."""
+    publish: PublishReport
+    metrics: dict[str, float]
+    """Metric name (`reward/mean`) to value, as MLflow receives them."""
+    created_at: float
+    """Unix time, seconds."""
+
+
+class CommitLog:
+    """The commits of one run, create-only: a step is committed once."""
+
+    def __init__(self, store: Store, run_id: str) -> None:
+        self._store = store
+        self._prefix = f"{run_id}/steps"
+
+    def append(self, commit: StepCommit) -> StepCommit:
+        """Write a step's commit; KeyExistsError when the step has one of another version or other weights.
+
+        A step that was done again to the same version and weights is the same commit: the first one stays.
+        """
+        key = self._key(commit.step)
+        try:
+            self._store.create(key, commit.model_dump_json(indent=1).encode())
+        except KeyExistsError:
+            finished = self.read(commit.step)
+            if (finished.version, finished.weights_hash) != (commit.version, commit.weights_hash):
+                raise
+            return finished
+        return commit
+
+    def read(self, step: int) -> StepCommit:
+        """The commit of a step; KeyMissingError when it is not finished."""
+        return read_record(self._store, self._key(step), StepCommit)
+
+    def steps(self) -> list[int]:
+        """Numbers of the finished steps, ascending."""
+        keys = self._store.list(self._prefix)
+        return sorted(int(key.split("/")[-2]) for key in keys if key.endswith("/commit.json"))
+
+    def all(self) -> list[StepCommit]:
+        """Every commit, oldest first."""
+        return [self.read(step) for step in self.steps()]
+
+    def newest(self) -> StepCommit | None:
+        """The last finished step; None for a run that has not begun."""
+        steps = self.steps()
+        return self.read(steps[-1]) if steps else None
+
+    def _key(self, step: int) -> str:
+        return f"{self._prefix}/{step:06d}/commit.json"

@@ -1,0 +1,38 @@
+"""Evaluation reports in the run store: one for each version and dataset."""
+
+import re
+
+from tasks.record.evaluation_report import EvaluationReport
+from tasks.record.run import Run
+from tasks.record.stored import read_record
+
+HELD_OUT = "held-out"
+"""Name of the dataset of a run's own held-out problems."""
+
+
+def save_report(run: Run, report: EvaluationReport) -> str:
+    """Keep a report, in place of an earlier one of the same version and dataset; its key."""
+    key = _key(run, report.version, report.dataset)
+    run.store.replace(key, report.model_dump_json().encode())
+    return key
+
+
+def find_report(run: Run, version: int, dataset: str) -> EvaluationReport | None:
+    """The report of a version on a dataset; None when there is none yet."""
+    key = _key(run, version, dataset)
+    return read_record(run.store, key, EvaluationReport) if run.store.exists(key) else None
+
+
+def report_keys(run: Run) -> list[str]:
+    """Keys of all reports, by version and then dataset."""
+    return run.store.list(f"{run.id}/evaluations")
+
+
+def read_reports(run: Run) -> list[EvaluationReport]:
+    """All reports, by version and then dataset; empty when nothing was evaluated."""
+    return [read_record(run.store, key, EvaluationReport) for key in report_keys(run)]
+
+
+def _key(run: Run, version: int, dataset: str) -> str:
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", dataset)
+    return f"{run.id}/evaluations/{version:06d}-{name}.json"

@@ -1,0 +1,69 @@
+"""A training run: its id, configuration and the keys of what it stores."""
+
+from functools import cached_property
+
+from pydantic import BaseModel, ConfigDict
+
+from configs.run import RunConfig
+from infra.home import Home
+from infra.store import open_store
+from infra.store.base import Store
+from tasks.record.commits import CommitLog
+
+
+class Run(BaseModel):
+    """Names a run; everything else about it is looked up in its store or in Ray. Cheap to pass around."""
+
+    model_config = ConfigDict(frozen=True)
+    id: str
+    config: RunConfig
+    home: Home
+    """The state folder."""
+
+    @cached_property
+    def store(self) -> Store:
+        """The store that holds the run."""
+        return open_store(self.config.store, self.home)
+
+    @cached_property
+    def commits(self) -> CommitLog:
+        """The run's finished steps."""
+        return CommitLog(self.store, self.id)
+
+    @property
+    def namespace(self) -> str:
+        """Ray namespace of the run's actors."""
+        return f"overnight-{self.id}"
+
+    def remaining_steps(self) -> range:
+        """Step numbers still to do; steps count from 1, step 0 is the initial weights."""
+        newest = self.commits.newest()
+        return range(newest.step + 1 if newest else 1, self.config.loop.steps + 1)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether every step is committed."""
+        return not self.remaining_steps()
+
+    def generates_ahead(self, step: int) -> bool:
+        """Whether the step after `step` is generated while `step` trains."""
+        return self.config.loop.mode == "ahead" and step < self.config.loop.steps
+
+    def evaluates_after(self, step: int) -> bool:
+        """Whether training pauses for an evaluation of the version that `step` made."""
+        evaluation = self.config.evaluation
+        if step == 0:
+            return evaluation.at_start
+        return evaluation.every is not None and step % evaluation.every == 0
+
+    def step_key(self, step: int, name: str) -> str:
+        """Key of a file of a step, such as `rollouts.parquet`."""
+        return f"{self.id}/steps/{step:06d}/{name}"
+
+    def weights_key(self, version: int) -> str:
+        """Key of the exported Hugging Face folder of a weight version."""
+        return f"{self.id}/weights/{version:06d}"
+
+    def checkpoint_key(self, step: int) -> str:
+        """Key of the trainer checkpoint folder after a step."""
+        return f"{self.id}/checkpoints/{step:06d}"

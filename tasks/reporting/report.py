@@ -1,0 +1,98 @@
+"""What a run achieved, read from its commits and evaluations."""
+
+from statistics import fmean
+
+from pydantic import BaseModel, ConfigDict
+
+from tasks.record.commits import StepCommit
+from tasks.record.evaluations import read_reports
+from tasks.record.run import Run
+
+
+class RunReport(BaseModel):
+    """A run in figures. Rewards are means over a step's samples; accuracies are on held-out problems."""
+
+    model_config = ConfigDict(frozen=True)
+    run_id: str
+    description: str
+    steps: int
+    """Steps that are committed."""
+    steps_wanted: int
+    version: int | None
+    """Newest committed weight version."""
+    weights_hash: str | None
+    reward_first: float | None
+    """Reward of step 1."""
+    reward_last: float | None
+    """Mean reward of the last five steps."""
+    logprob_abs_diff_max: float | None
+    """Largest |trainer - rollout| log-probability of any token of any step, nats."""
+    step_seconds: float | None
+    """Mean seconds a step."""
+    overhead_seconds: float | None
+    """Mean seconds a step that neither generating nor training explains."""
+    evaluations: dict[int, dict[str, float]]
+    """Weight version to its evaluation metrics, for the versions that were evaluated."""
+
+    def markdown(self) -> str:
+        """The report as a page for Prefect's UI."""
+        rows = "\n".join(f"| {name} | {value} |" for name, value in self.figures())
+        return f"# {self.run_id}\n\n{self.description}\n\n| | |\n|---|---|\n{rows}\n"
+
+    def figures(self) -> list[tuple[str, str]]:
+        """Label and formatted value of everything worth reading."""
+        figures = [
+            ("steps", f"{self.steps} of {self.steps_wanted}"),
+            ("newest weight version", f"{self.version} ({(self.weights_hash or '-')[:16]})"),
+            ("reward, step 1 -> last five", f"{_format(self.reward_first)} -> {_format(self.reward_last)}"),
+            ("max |trainer - rollout| logprob", _format(self.logprob_abs_diff_max, ".2g")),
+            ("seconds a step (overhead)", f"{_format(self.step_seconds)} ({_format(self.overhead_seconds)})"),
+        ]
+        for name in sorted({name for metrics in self.evaluations.values() for name in metrics}):
+            by_version = [
+                (v, metrics[name]) for v, metrics in sorted(self.evaluations.items()) if name in metrics
+            ]
+            figures.append((name, " -> ".join(f"{value:.3f} (v{v})" for v, value in by_version)))
+        return figures
+
+
+def report_of(run: Run) -> RunReport:
+    """The report of a run as it stands; every figure is None while nothing is committed."""
+    commits = run.commits.all()
+    steps = [commit for commit in commits if commit.step > 0]
+    newest = commits[-1] if commits else None
+    return RunReport(
+        run_id=run.id,
+        description=run.config.description,
+        steps=len(steps),
+        steps_wanted=run.config.loop.steps,
+        version=newest.version if newest else None,
+        weights_hash=newest.weights_hash if newest else None,
+        reward_first=_mean(steps[:1], "reward/mean"),
+        reward_last=_mean(steps[-5:], "reward/mean"),
+        logprob_abs_diff_max=max(_values(steps, "divergence/logprob_abs_diff_max"), default=None),
+        step_seconds=_mean(steps, "time/step"),
+        overhead_seconds=_mean(steps, "time/overhead"),
+        evaluations=_evaluations(run),
+    )
+
+
+def _evaluations(run: Run) -> dict[int, dict[str, float]]:
+    found: dict[int, dict[str, float]] = {}
+    for report in read_reports(run):
+        found.setdefault(report.version, {}).update(report.metrics())
+    return found
+
+
+def _mean(commits: list[StepCommit], metric: str) -> float | None:
+    values = _values(commits, metric)
+    return fmean(values) if values else None
+
+
+def _values(commits: list[StepCommit], metric: str) -> list[float]:
+    """The metric of the steps that have it: a step without a graded sample has no reward."""
+    return [commit.metrics[metric] for commit in commits if metric in commit.metrics]
+
+
+def _format(value: float | None, spec: str = ".3f") -> str:
+    return "-" if value is None else format(value, spec)

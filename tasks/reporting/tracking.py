@@ -1,0 +1,213 @@
+"""MLflow as a projection of a run's commits and evaluations: caught up with, never waited for."""
+
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import fmean
+from typing import Any, TextIO
+
+import yaml
+
+from infra.process import wait_until
+from infra.tracking import TrackingError
+from infra.tracking.mlflow_store import ExternalModel, Measurements, RunStatus, TrackedRun
+from tasks.record.commits import StepCommit
+from tasks.record.evaluation_report import EvaluationReport
+from tasks.record.evaluations import read_reports, report_keys
+from tasks.record.run import Run
+from tasks.reporting.plots import plots
+
+TRACKER = "tracker"
+"""Name of the run's tracking actor."""
+
+_RUN_ID = "overnight.run_id"
+_PROJECTED = "overnight.projected_step"
+_EVALUATION = "overnight.evaluation"
+_OF_A_VERSION = ("reward/", "divergence/", "publish/")
+_LOCK_TIMEOUT_S = 60
+
+
+class TrackingActor:
+    """Keeps MLflow up to date from a low-priority process of its own; `ray.remote` makes an actor of it."""
+
+    def __init__(self, run: Run) -> None:
+        os.nice(10)
+        self._run = run
+
+    def project(self) -> int | str:
+        """The step that MLflow is now up to date with, or in words why it could not be brought there."""
+        try:
+            return project_run(self._run)
+        except Exception as error:  # whatever it is, training goes on and the next call catches up
+            return f"{type(error).__name__}: {error}"
+
+
+def project_run(run: Run) -> int:
+    """Bring MLflow up to date with the run's commits and evaluations; the last step that it holds, or -1.
+
+    Doing it again, also after a crash at any point, adds nothing. TrackingError when MLflow is down.
+    """
+    with _alone(run):
+        return _project(run, _open(run))
+
+
+def finish_run(run: Run, failed: bool = False) -> None:
+    """Bring MLflow up to date, draw the plots, and end the MLflow run when all steps are done or it failed.
+
+    When a run gets all its steps, its newest and its best version become versions of the registered model
+    `config.name`, under the aliases `newest` and `best`. TrackingError when MLflow is down.
+    """
+    with _alone(run):
+        tracked = _open(run)
+        _project(run, tracked)
+        commits = run.commits.all()
+        for name, figure in plots(commits).items():
+            tracked.write_figure(f"plots/{name}.png", figure)
+        if run.is_finished and not failed and tracked.status != "FINISHED":
+            _promote(run, tracked, commits)
+        if run.is_finished or failed:
+            status: RunStatus = "FAILED" if failed else "FINISHED"
+            tracked.set_status(status, end_s=commits[-1].created_at if commits else None)
+
+
+def _open(run: Run) -> TrackedRun:
+    home = run.home
+    steps = run.commits.steps()
+    start_s = run.commits.read(steps[0]).created_at if steps else time.time()
+    tracked = TrackedRun.open(
+        home.mlflow_uri, home.mlflow / "artifacts", run.config.name, (_RUN_ID, run.id), start_s
+    )
+    config = run.config.model_dump(mode="json")
+    tracked.describe(_flat(config), {"config.yaml": yaml.safe_dump(config, sort_keys=False)})
+    return tracked
+
+
+def _project(run: Run, tracked: TrackedRun) -> int:
+    projected = int(tracked.tags.get(_PROJECTED, -1))
+    commits = [run.commits.read(step) for step in run.commits.steps() if step > projected]
+    model_ids = tracked.models([_model(run, commit) for commit in commits])
+    if commits:
+        tracked.set_status("RUNNING")
+        tracked.log(_step_measurements(commits, model_ids))
+        tracked.log(_initial_measurements(commits, model_ids))
+        projected = commits[-1].step
+        tracked.tag({_PROJECTED: str(projected)})
+    _project_evaluations(run, tracked, model_ids)
+    return projected
+
+
+def _model(run: Run, commit: StepCommit) -> ExternalModel:
+    return ExternalModel(
+        step=commit.version,
+        name=f"v{commit.version:06d}",
+        params={
+            "hash": commit.weights_hash,
+            "parent": "" if commit.parent_version is None else f"v{commit.parent_version:06d}",
+            "recipe": commit.recipe,
+            "step": str(commit.step),
+            "uri": _weights_uri(run, commit.version),
+        },
+        tags={_RUN_ID: run.id, "overnight.version": str(commit.version)},
+    )
+
+
+def _step_measurements(commits: list[StepCommit], model_ids: Mapping[int, str]) -> Iterator[Measurements]:
+    """Every metric of the commits; those that say how a version did are linked to its LoggedModel."""
+    for commit in commits:
+        linked = {name: value for name, value in commit.metrics.items() if name.startswith(_OF_A_VERSION)}
+        others = {name: value for name, value in commit.metrics.items() if name not in linked}
+        yield Measurements(linked, commit.version, commit.created_at, model_ids[commit.version])
+        yield Measurements(others, commit.version, commit.created_at)
+
+
+def _initial_measurements(commits: list[StepCommit], model_ids: Mapping[int, str]) -> Iterator[Measurements]:
+    """Reward and divergence of the initial weights: no batch made them, but they generated the first one."""
+    for commit in commits:
+        if commit.parent_version == 0:
+            own = {
+                name: commit.metrics[name] for name in commit.metrics if name.startswith(_OF_A_VERSION[:2])
+            }
+            yield Measurements(own, commit.version, commit.created_at, model_ids[0])
+
+
+def _project_evaluations(run: Run, tracked: TrackedRun, model_ids: Mapping[int, str]) -> None:
+    """Metrics and table of each report that MLflow does not hold yet, as those of the version evaluated."""
+    for key in report_keys(run):
+        data = run.store.read(key)
+        name, digest = Path(key).stem, hashlib.sha256(data).hexdigest()
+        times, _, known = tracked.tags.get(f"{_EVALUATION}.{name}", "0:").partition(":")
+        if known == digest:
+            continue
+        report = EvaluationReport.model_validate_json(data)
+        commit = next((commit for commit in run.commits.all() if commit.version == report.version), None)
+        if commit is None or commit.version not in model_ids:
+            continue  # evaluated before its step is committed: a later call takes it
+        when = commit.created_at + int(times) / 1000  # a repeated one a millisecond later: MLflow keeps both
+        tracked.log([Measurements(report.metrics(), report.version, when, model_ids[report.version])])
+        rows = [problem.model_dump(mode="json") for problem in report.problems]
+        tracked.write_table(f"evaluations/{name}.json", rows)
+        tracked.tag({f"{_EVALUATION}.{name}": f"{int(times) + 1}:{digest}"})
+
+
+def _promote(run: Run, tracked: TrackedRun, commits: list[StepCommit]) -> None:
+    """Register the best and the newest version; the aliases move on from those of earlier runs."""
+    model_ids = tracked.models()
+    best, newest = _best_version(run, commits), commits[-1].version
+    for version, alias in ((best, "best"), (newest, "newest")):
+        tracked.register(run.config.name, model_ids[version], _weights_uri(run, version), alias)
+
+
+def _best_version(run: Run, commits: list[StepCommit]) -> int:
+    """Among the versions whose weights are still there, the one with the best avg@k (mean over its datasets);
+    without evaluations the newest one."""
+    scores: dict[int, list[float]] = {}
+    for report in read_reports(run):
+        scores.setdefault(report.version, []).append(report.avg_at_k)
+    folders = run.store.list_folders(f"{run.id}/weights")
+    kept = {commit.version for commit in commits if run.weights_key(commit.version) in folders}
+    return max(
+        scores.keys() & kept,
+        key=lambda version: (fmean(scores[version]), version),
+        default=commits[-1].version,
+    )
+
+
+def _weights_uri(run: Run, version: int) -> str:
+    return run.store.uri(run.weights_key(version))
+
+
+def _flat(section: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested settings as `rollout.temperature` -> `1.0`; lists as JSON."""
+    flat: dict[str, str] = {}
+    for name, value in section.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value if isinstance(value, str) else json.dumps(value)
+    return flat
+
+
+@contextmanager
+def _alone(run: Run) -> Iterator[None]:
+    """One process at a time projects a run, lest both create the same LoggedModel."""
+    locks = run.home.locks
+    locks.mkdir(parents=True, exist_ok=True)
+    with (locks / f"{run.id}.mlflow.lock").open("a") as lock:
+        try:
+            wait_until(lambda: _try_lock(lock), _LOCK_TIMEOUT_S, "the other process that projects the run")
+        except TimeoutError as error:
+            raise TrackingError(str(error)) from None
+        yield
+
+
+def _try_lock(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,6 +1,0 @@
-"""What a supported model is made of, read from its Hugging Face config."""
-
-from tasks.training.architecture.model import Architecture
-from tasks.training.architecture.parts import ExpertGroups, Experts, GroupedAttention, LatentAttention, Yarn
-
-__all__ = ["Architecture", "ExpertGroups", "Experts", "GroupedAttention", "LatentAttention", "Yarn"]

@@ -1,8 +1,0 @@
-"""The Megatron-core side of the trainer. Importing it prepares megatron.core for this machine."""
-
-import warnings
-
-from tasks.training.megatron import cpu
-
-warnings.filterwarnings("ignore", module=r"megatron\.")  # of every optional package that is absent
-cpu.install()

@@ -1,0 +1,347 @@
+"""MLflow as a projection of commits, against a real sqlite MLflow: complete, and never doubled."""
+
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from mlflow import MlflowClient
+from mlflow.entities import LoggedModel
+from mlflow.entities import Run as MlflowRun
+from mlflow.entities.model_registry import ModelVersion
+
+from infra.tracking import TrackingError
+from infra.tracking.mlflow_store import TrackedRun
+from tasks.record.commits import StepCommit
+from tasks.record.evaluation_report import EvaluationReport
+from tasks.record.evaluations import save_report
+from tasks.record.run import Run
+from tasks.reporting import tracking
+from tasks.reporting.tracking import TrackingActor, finish_run, project_run
+
+MakeCommit = Callable[..., StepCommit]
+MakeReport = Callable[..., EvaluationReport]
+
+
+@pytest.fixture(scope="module")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Making the tables takes over a second: made once, copied for each test."""
+    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture
+def client(run: Run, empty_database: Path) -> MlflowClient:
+    home = run.home
+    home.mlflow.mkdir(parents=True)
+    shutil.copy(empty_database, home.mlflow / "mlflow.db")
+    return MlflowClient(home.mlflow_uri)
+
+
+def _only_run(client: MlflowClient) -> MlflowRun:
+    experiment = client.get_experiment_by_name("unit")
+    assert experiment is not None
+    (found,) = client.search_runs([experiment.experiment_id])
+    return found
+
+
+def _models(client: MlflowClient) -> list[LoggedModel]:
+    found = client.search_logged_models([_only_run(client).info.experiment_id])
+    return sorted(found, key=lambda model: model.name)
+
+
+def _everything(client: MlflowClient) -> tuple:
+    """All that a projection writes, in a form that can be compared."""
+    found = _only_run(client)
+    histories = {
+        name: [
+            (point.step, point.value, point.timestamp)
+            for point in client.get_metric_history(found.info.run_id, name)
+        ]
+        for name in sorted(found.data.metrics)
+    }
+    models = [
+        (
+            model.model_id,
+            model.name,
+            model.params,
+            sorted((m.key, m.step, m.value) for m in model.metrics or []),
+        )
+        for model in _models(client)
+    ]
+    outputs = found.outputs.model_outputs if found.outputs else []
+    return found.data.params, histories, models, sorted(output.model_id for output in outputs)
+
+
+def test_every_version_is_a_model_with_reward_and_divergence(
+    run: Run, client: MlflowClient, make_commit: MakeCommit
+) -> None:
+    for step in range(4):
+        run.commits.append(make_commit(step))
+    assert project_run(run) == 3
+    models = _models(client)
+    assert [model.name for model in models] == ["v000000", "v000001", "v000002", "v000003"]
+    for version, model in enumerate(models):
+        metrics = {metric.key: metric.value for metric in model.metrics or []}
+        step = max(version, 1)  # the initial weights made no batch: they generated the first
+        assert metrics["reward/mean"] == (40 + step) / 100
+        assert metrics["divergence/logprob_abs_diff_mean"] == 1e-6 * step
+        assert model.params == {
+            "hash": f"{version:064x}",
+            "parent": f"v{version - 1:06d}" if version else "",
+            "recipe": "float32/disk",
+            "step": str(version),
+            "uri": run.store.folder(run.weights_key(version)).as_uri(),
+        }
+        assert model.tags["overnight.run_id"] == run.id
+
+
+def test_metrics_stand_at_their_version_and_time(
+    run: Run, client: MlflowClient, make_commit: MakeCommit
+) -> None:
+    for step in range(3):
+        run.commits.append(make_commit(step, version=2 * step, parent_version=2 * step - 2 if step else None))
+    project_run(run)
+    run_id = _only_run(client).info.run_id
+    for name, values in {"reward/mean": [0.41, 0.42], "time/train": [0.5, 0.5]}.items():
+        history = client.get_metric_history(run_id, name)
+        assert [(p.step, p.value, p.timestamp) for p in history] == [
+            (2, values[0], 1_800_000_004_500),
+            (4, values[1], 1_800_000_009_000),
+        ]
+
+
+def test_the_resolved_config_is_params_and_an_artifact(
+    run: Run, client: MlflowClient, make_commit: MakeCommit
+) -> None:
+    run.commits.append(make_commit(0))
+    project_run(run)
+    found = _only_run(client)
+    assert found.data.params["rollout.temperature"] == "1.0"
+    assert found.data.params["problems.families"] == '["sum", "product", "remainder"]'
+    assert found.info.status == "RUNNING"
+    stored = yaml.safe_load(Path(client.download_artifacts(found.info.run_id, "config.yaml")).read_text())
+    assert stored == run.config.model_dump(mode="json")
+
+
+def test_projecting_again_adds_nothing(
+    run: Run, client: MlflowClient, make_commit: MakeCommit, make_report: MakeReport
+) -> None:
+    assert project_run(run) == -1
+    for step in range(3):
+        run.commits.append(make_commit(step))
+        assert project_run(run) == step
+    save_report(run, make_report(2, "held-out"))
+    project_run(run)
+    before = _everything(client)
+    assert project_run(run) == 2
+    assert _everything(client) == before
+
+
+@pytest.mark.parametrize("dies_before", ["models", "log", "tag"])
+def test_a_crash_in_between_is_caught_up_with(
+    run: Run,
+    client: MlflowClient,
+    make_commit: MakeCommit,
+    monkeypatch: pytest.MonkeyPatch,
+    dies_before: str,
+) -> None:
+    for step in range(3):
+        run.commits.append(make_commit(step))
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(TrackedRun, dies_before, die)
+        project_run(run)
+    assert "overnight.projected_step" not in _only_run(client).data.tags
+    assert project_run(run) == 2
+    after = _everything(client)
+    assert len(_models(client)) == 3
+    assert [step for step, _, _ in after[1]["reward/mean"]] == [1, 2]
+    assert project_run(run) == 2
+    assert _everything(client) == after
+
+
+@pytest.mark.slow
+def test_another_process_continues_the_same_mlflow_run(
+    run: Run, client: MlflowClient, make_commit: MakeCommit
+) -> None:
+    run.commits.append(make_commit(0))
+    run.commits.append(make_commit(1))
+    project_run(run)
+    first = _only_run(client).info.run_id
+    run.commits.append(make_commit(2))
+    program = (
+        "import sys; from tasks.record.run import Run; from tasks.reporting.tracking import project_run\n"
+        "print(project_run(Run.model_validate_json(sys.argv[1])))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, run.model_dump_json()], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.strip() == "2", done.stderr
+    assert _only_run(client).info.run_id == first
+    assert [model.name for model in _models(client)] == ["v000000", "v000001", "v000002"]
+
+
+def test_an_evaluation_is_metrics_and_a_table_of_its_version(
+    run: Run, client: MlflowClient, make_commit: MakeCommit, make_report: MakeReport
+) -> None:
+    save_report(run, make_report(1, "held-out"))
+    run.commits.append(make_commit(0))
+    project_run(run)
+    assert "eval/held-out/greedy" not in _only_run(client).data.metrics  # its version is not committed yet
+    run.commits.append(make_commit(1))
+    project_run(run)
+    found = _only_run(client)
+    (point,) = client.get_metric_history(found.info.run_id, "eval/held-out/avg_at_k")
+    assert (point.step, point.value) == (1, 0.5)
+    assert "eval/held-out/ci_low" in {metric.key for metric in _models(client)[1].metrics or []}
+    tables = client.list_artifacts(found.info.run_id, "evaluations")
+    assert [item.path for item in tables] == ["evaluations/000001-held-out.json"]
+
+
+def test_an_evaluation_that_was_repeated_is_written_again(
+    run: Run, client: MlflowClient, make_commit: MakeCommit, make_report: MakeReport
+) -> None:
+    run.commits.append(make_commit(0))
+    save_report(run, make_report(0, "held-out"))
+    project_run(run)
+    save_report(run, make_report(0, "held-out", avg_at_k=0.9))
+    project_run(run)
+    assert _only_run(client).data.metrics["eval/held-out/avg_at_k"] == 0.9
+
+
+def _source(registered: ModelVersion) -> str:
+    """Name of the folder that a registered version points at."""
+    assert registered.source is not None
+    return registered.source.rsplit("/", 1)[-1]
+
+
+def test_a_finished_run_has_plots_and_registered_versions(
+    run: Run, client: MlflowClient, make_commit: MakeCommit, make_report: MakeReport
+) -> None:
+    for step in range(4):
+        run.commits.append(make_commit(step))
+        run.store.folder(run.weights_key(step)).mkdir(parents=True)
+    for version, score in ((0, 0.1), (2, 0.8), (3, 0.7)):
+        save_report(run, make_report(version, "held-out", avg_at_k=score))
+    finish_run(run)
+    finish_run(run)
+    found = _only_run(client)
+    assert (found.info.status, found.info.end_time) == ("FINISHED", 1_800_000_013_500)
+    plots = client.list_artifacts(found.info.run_id, "plots")
+    assert [item.path for item in plots] == [
+        "plots/divergence.png",
+        "plots/phase-times.png",
+        "plots/reward.png",
+    ]
+    assert all(item.file_size is not None and item.file_size > 5000 for item in plots)
+    assert _source(client.get_model_version_by_alias("unit", "best")) == "000002"
+    assert _source(client.get_model_version_by_alias("unit", "newest")) == "000003"
+    assert len(client.search_model_versions("name = 'unit'")) == 2
+
+
+def test_recording_an_earlier_run_again_moves_no_alias(
+    run: Run, client: MlflowClient, make_commit: MakeCommit
+) -> None:
+    later = run.model_copy(update={"id": "unit-2"})
+    for nightly in (run, later, run):
+        for step in range(4):
+            nightly.commits.append(make_commit(step))
+        finish_run(nightly)
+    newest = client.get_model_version_by_alias("unit", "newest")
+    assert newest.source == later.store.folder(later.weights_key(3)).as_uri()
+
+
+def test_the_best_version_is_one_whose_weights_are_kept(
+    run: Run, client: MlflowClient, make_commit: MakeCommit, make_report: MakeReport
+) -> None:
+    for step in range(4):
+        run.commits.append(make_commit(step))
+    for version, score in ((0, 0.1), (2, 0.8), (3, 0.7)):
+        save_report(run, make_report(version, "held-out", avg_at_k=score))
+    for kept in (0, 3):
+        run.store.folder(run.weights_key(kept)).mkdir(parents=True)
+    finish_run(run)
+    assert _source(client.get_model_version_by_alias("unit", "best")) == "000003"
+
+
+def test_a_run_with_steps_to_do_goes_on_after_it_failed(
+    run: Run, client: MlflowClient, make_commit: MakeCommit
+) -> None:
+    run.commits.append(make_commit(0))
+    finish_run(run)
+    assert _only_run(client).info.status == "RUNNING"
+    finish_run(run, failed=True)
+    assert _only_run(client).info.status == "FAILED"
+    assert client.search_registered_models() == []
+    run.commits.append(make_commit(1))
+    project_run(run)
+    assert _only_run(client).info.status == "RUNNING"
+
+
+def test_a_run_that_failed_before_its_first_commit_is_recorded(run: Run, client: MlflowClient) -> None:
+    finish_run(run, failed=True)
+    assert _only_run(client).info.status == "FAILED"
+
+
+def test_what_mlflow_lost_is_projected_later(run: Run, make_commit: MakeCommit, empty_database: Path) -> None:
+    home = run.home
+    run.commits.append(make_commit(0))
+    home.mlflow.write_text("no folder")
+    with pytest.raises(TrackingError):
+        project_run(run)
+    with pytest.raises(TrackingError):
+        finish_run(run)
+    home.mlflow.unlink()
+    home.mlflow.mkdir()
+    shutil.copy(empty_database, home.mlflow / "mlflow.db")
+    assert project_run(run) == 0
+
+
+def _project_as_actor(run: Run, answers: "multiprocessing.Queue[tuple[object, int]]") -> None:
+    answers.put((TrackingActor(run).project(), os.nice(0)))
+
+
+def test_the_actor_answers_in_words_when_mlflow_is_down_and_steps_back(
+    run: Run, make_commit: MakeCommit
+) -> None:
+    run.commits.append(make_commit(0))
+    run.home.mlflow.write_text("no folder")
+    context = multiprocessing.get_context("fork")
+    answers: multiprocessing.Queue[tuple[object, int]] = context.Queue()
+    niceness = os.nice(0)
+    actor = context.Process(target=_project_as_actor, args=(run, answers))
+    actor.start()
+    answer, nice = answers.get(timeout=60)
+    actor.join(timeout=10)
+    assert str(answer).startswith("TrackingError: MLflow cannot be reached or written")
+    assert nice == min(niceness + 10, 19)
+
+
+def test_the_actor_catches_up(
+    run: Run, client: MlflowClient, make_commit: MakeCommit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "nice", lambda _: 0)  # this process must not stay slow
+    actor = TrackingActor(run)
+    run.commits.append(make_commit(0))
+    run.commits.append(make_commit(1))
+    assert actor.project() == 1
+
+
+def test_two_processes_do_not_project_at_once(
+    run: Run, client: MlflowClient, make_commit: MakeCommit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.commits.append(make_commit(0))
+    monkeypatch.setattr(tracking, "_LOCK_TIMEOUT_S", 0.3)
+    with tracking._alone(run), pytest.raises(TrackingError, match="other process"):
+        project_run(run)
+    assert project_run(run) == 0
