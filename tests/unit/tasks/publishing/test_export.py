@@ -33,7 +33,8 @@ def trainer() -> TrainerRank:
 @pytest.fixture
 def staged(modelled_run: Run, trainer: TrainerRank) -> StagedVersion:
     """Version 0 of the run, as the trainer exported it."""
-    return stage(modelled_run, trainer, TINY_MODEL, 0, None, [TOKENS])
+    stage(modelled_run, trainer, TINY_MODEL, 0, None, [TOKENS])
+    return read_staged(modelled_run, 0)
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:

@@ -88,7 +88,7 @@ def test_processes_that_stage_at_once_share_no_number(run: Run) -> None:
     program = (
         "import sys, torch\n"
         "from tasks.record.run import Run\n"
-        "from tasks.reporting.ledger import stage_version\n"
+        "from tasks.record.versions import stage_version\n"
         "from tasks.record.manifest import Manifest\n"
         "run = Run.model_validate_json(sys.argv[1]); first = int(sys.argv[2])\n"
         "print('ready', flush=True); sys.stdin.readline()\n"

@@ -30,7 +30,8 @@ def trainer_with(weights: float) -> FakeTrainer:
 def stage_weights(
     run: Run, weights: float, step: int, parent: int | None, trainer: FakeTrainer | None = None
 ) -> StagedVersion:
-    return stage(run, trainer or trainer_with(weights), Path("model"), step, parent, PROBE)
+    staged = stage(run, trainer or trainer_with(weights), Path("model"), step, parent, PROBE)
+    return read_staged(run, staged.version)
 
 
 def folders(run: Run) -> set[str]:
