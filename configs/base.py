@@ -59,7 +59,7 @@ def one_of(base: type[Kind], *kinds: type[Kind]) -> Any:
         return own.model_validate(settings, context=info.context)
 
     tagged = [Annotated[kind, Tag(name)] for name, kind in known.items()]
-    tagged.append(Annotated[SerializeAsAny[base], BeforeValidator(imported), Tag("own")])  # type: ignore[valid-type]
+    tagged.append(Annotated[SerializeAsAny[base], BeforeValidator(imported), Tag("own")])  # type: ignore[valid-type, misc]
     names = ", ".join(f'"{name}"' for name in known)
     discriminator = Discriminator(
         tag_of,
