@@ -98,5 +98,5 @@ def _batch(trainer: LoneTrainer) -> RolloutBatch:
             )
             for place, (row, logprobs) in enumerate(zip(rows, trainer.score(rows), strict=True))
         )
-        groups.append(Group(Problem(f"p{number}", "prompt", 1), samples))
+        groups.append(Group(Problem(f"p{number}", "prompt", "1"), samples))
     return RolloutBatch(1, tuple(groups))

@@ -19,7 +19,7 @@ def measure_step(config: RunConfig, folder: Path) -> list[Figure]:
     """The figures of a configuration; one engine and one trainer rank in this process."""
     home = Home(folder)
     tokenizer = prepared_tokenizer(config.model, home)
-    problems = build_source(config.problems).training(config.seed, 0, config.rollout.prompts_per_step)
+    problems = build_source(config).training(config.seed, 0, config.rollout.prompts_per_step)
     port, model_path = free_port(), prepare_model(config.model, home)
     server = launch(config.engine, model_path, port)
     engine = spawn(server.command, folder / "engine.log", server.env)
@@ -27,8 +27,8 @@ def measure_step(config: RunConfig, folder: Path) -> list[Figure]:
     try:
         wait_until(client.healthy, config.engine.start_timeout_s, "the engine")
         client.stamp(0)
-        generate, batch = timed(lambda: generate_batch([client], problems, tokenizer, config, 1))
-        grade, graded = timed(lambda: grade_batch(batch, tokenizer))
+        generate, batch = timed(lambda: generate_batch([client], problems, tokenizer, config, 1, 0))
+        grade, graded = timed(lambda: grade_batch(batch, config.reward.build(), tokenizer))
         tokens = sum(len(sample.response_tokens) for sample in batch.samples())
         samples = sum(1 for _ in batch.samples())
         return [

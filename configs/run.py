@@ -9,6 +9,7 @@ from configs.engine import EmbeddedEngine, EngineConfig, SGLangEngine
 from configs.evaluation import EvaluationConfig
 from configs.model import ModelConfig
 from configs.problems import ProblemsConfig
+from configs.reward import BoxedIntegerReward, RewardConfig
 from configs.rollout import RolloutConfig
 from configs.store import LocalStoreConfig, StoreConfig
 from configs.training import AlgorithmConfig, GateConfig, TrainerConfig
@@ -39,6 +40,8 @@ class RunConfig(Section):
     problems: ProblemsConfig
     loop: LoopConfig = LoopConfig()
     rollout: RolloutConfig = RolloutConfig()
+    reward: RewardConfig = BoxedIntegerReward()
+    """What a response earns, in training and in evaluation."""
     engine: EngineConfig = EmbeddedEngine()
     algorithm: AlgorithmConfig = AlgorithmConfig()
     trainer: TrainerConfig = TrainerConfig()
@@ -52,10 +55,10 @@ class RunConfig(Section):
         """Of the published weights."""
         return self.publish.format or self.engine.dtype
 
-    @field_validator("engine", "store", mode="before")
+    @field_validator("engine", "reward", "store", mode="before")
     @classmethod
     def _kind_has_a_default(cls, section: Any, info: ValidationInfo) -> Any:
-        default = {"engine": "embedded", "store": "local"}[info.field_name or ""]
+        default = {"engine": "embedded", "reward": "boxed_integer", "store": "local"}[info.field_name or ""]
         return {"kind": default, **section} if isinstance(section, dict) else section
 
     @model_validator(mode="after")

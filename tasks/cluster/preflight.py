@@ -41,7 +41,7 @@ def preflight(config: RunConfig, home: Home) -> None:
     _check_architecture(config, model_path)
     _check_format(config, model_path)
     _check_vocabulary(config, model_path, home)
-    build_source(config.problems)
+    build_source(config)
     _check_store(config, home, model_path)
     _check_mirror(config, home, model_path)
     _check_engine(config.engine)

@@ -1,5 +1,6 @@
 """Evaluating the weight version that engines hold."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -9,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 from configs.run import RunConfig
 from infra.engines.router import Servers
 from tasks.evaluation.answers import Answers, collect_answers
-from tasks.evaluation.scores import bootstrap_interval, majority, pass_at_k
+from tasks.evaluation.scores import bootstrap_interval, majority_is_right, pass_at_k
 from tasks.fleet.serving import servers_of
 from tasks.model.source import prepared_tokenizer
 from tasks.problems import build_source
@@ -18,6 +19,8 @@ from tasks.record.evaluation_report import EvaluationReport, ProblemResult
 from tasks.record.evaluations import HELD_OUT, find_report, save_report
 from tasks.record.run import Run
 from tasks.record.samples import Problem
+
+log = logging.getLogger(__name__)
 
 
 def evaluated(run: Run, version: int, dataset: Path | None) -> EvaluationReport:
@@ -47,7 +50,8 @@ def evaluate(
     """One greedy and evaluation.samples sampled answers to each problem, from engines that hold `version`.
 
     The seed of a sample follows from dataset, problem number and sample number alone. A prompt that does
-    not fit in the engine's context counts as answered wrongly and is reported as too long.
+    not fit in the engine's context counts as answered wrongly and is reported as too long; an answer that
+    the run's reward fails on counts as wrong and is reported as ungraded.
     Raises PromptLengthError when no prompt fits, EvaluationError when an answer was aborted or came from
     another version, and what `dispatch` raises.
     """
@@ -61,15 +65,16 @@ def evaluate(
         version=version,
         n=len(results),
         k=k,
-        greedy=fmean(result.greedy_answer == result.answer for result in results),
+        greedy=fmean(result.greedy_correct for result in results),
         greedy_by_family=_greedy_by_family(answers),
         avg_at_k=fmean(averages),
         ci_low=ci_low,
         ci_high=ci_high,
         pass_at_k=fmean(pass_at_k(k, result.correct, k) for result in results),
-        maj_at_k=fmean(majority(result.sampled_answers) == result.answer for result in results),
+        maj_at_k=fmean(majority_is_right(a.sampled) for a in answers),
         truncated_fraction=sum(a.truncated for a in answers) / sum((1 + k) for a in answers if a.asked),
         too_long=sum(not a.asked for a in answers),
+        ungraded=_ungraded(answers, dataset),
         settings=config.evaluation,
         problems=results,
     )
@@ -79,17 +84,26 @@ def _result(answers: Answers) -> ProblemResult:
     return ProblemResult(
         id=answers.problem.id,
         answer=answers.problem.answer,
-        greedy_answer=answers.greedy,
-        sampled_answers=answers.sampled,
-        correct=answers.sampled.count(answers.problem.answer),
+        greedy_answer=answers.greedy.answer,
+        greedy_correct=answers.greedy.is_right,
+        sampled_answers=tuple(grade.answer for grade in answers.sampled),
+        correct=sum(grade.is_right for grade in answers.sampled),
     )
+
+
+def _ungraded(answers: list[Answers], dataset: str) -> int:
+    """How many answers have no grade; a warning says why."""
+    reasons = [grade.ungraded_because for each in answers for grade in each.grades if grade.ungraded_because]
+    if reasons:
+        log.warning("%s: %d answers are ungraded, the first: %s", dataset, len(reasons), reasons[0])
+    return len(reasons)
 
 
 def _greedy_by_family(answers: list[Answers]) -> dict[str, float]:
     right: dict[str, list[bool]] = {}
     for each in answers:
         if each.problem.family:
-            right.setdefault(each.problem.family, []).append(each.greedy == each.problem.answer)
+            right.setdefault(each.problem.family, []).append(each.greedy.is_right)
     return {family: fmean(values) for family, values in sorted(right.items())}
 
 
@@ -100,5 +114,5 @@ def _name(dataset: Path) -> str:
 
 def _problems(run: Run, dataset: Path | None) -> list[Problem]:
     if dataset is None:
-        return build_source(run.config.problems).held_out(None, run.config.evaluation.problems)
-    return read_problems(dataset, prompt_template(run.config.problems))
+        return build_source(run.config).held_out(None, run.config.evaluation.problems)
+    return read_problems(dataset, prompt_template(run.config.problems), run.config.reward.build())

@@ -34,7 +34,7 @@ def graded_of(run: Run, rollouts: Rollouts) -> Graded:
     """Grade a stored rollout batch and store the result."""
     started = time.monotonic()
     tokenizer = prepared_tokenizer(run.config.model, run.home)
-    graded = grade_batch(read_batch(run.store, rollouts.ref), tokenizer)
+    graded = grade_batch(read_batch(run.store, rollouts.ref), run.config.reward.build(), tokenizer)
     ref = store_batch(run.store, run.step_key(rollouts.ref.step, "graded.parquet"), graded)
     metrics = reward_metrics(graded) | rollout_metrics(graded)
     return Graded(ref, rollouts, metrics, time.monotonic() - started)

@@ -3,6 +3,7 @@
 from configs.errors import RunFailure
 from infra.store.base import KeyExistsError, Store
 from tasks.record.samples import BatchRef, RolloutBatch, batch_hash
+from tasks.record.stored import RecordUnreadable
 
 
 def store_batch(store: Store, key: str, batch: RolloutBatch) -> BatchRef:
@@ -20,11 +21,16 @@ class BatchUnreadable(RunFailure):
 
 
 def read_batch(store: Store, ref: BatchRef) -> RolloutBatch:
-    """The batch that a reference names; BatchUnreadable when the store holds another."""
+    """The batch that a reference names.
+
+    BatchUnreadable when the store holds another, RecordUnreadable when a newer release wrote it.
+    """
     data = store.read(ref.key)
     try:
         if batch_hash(data) == ref.sha256:
-            return RolloutBatch.from_parquet(data)
+            return RolloutBatch.from_parquet(data, ref.key)
+    except RecordUnreadable:
+        raise
     except ValueError:
         pass
     raise BatchUnreadable(

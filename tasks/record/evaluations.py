@@ -4,7 +4,7 @@ import re
 
 from tasks.record.evaluation_report import EvaluationReport
 from tasks.record.run import Run
-from tasks.record.stored import read_record
+from tasks.record.stored import read_record, replace_record
 
 HELD_OUT = "held-out"
 """Name of the dataset of a run's own held-out problems."""
@@ -13,7 +13,7 @@ HELD_OUT = "held-out"
 def save_report(run: Run, report: EvaluationReport) -> str:
     """Keep a report, in place of an earlier one of the same version and dataset; its key."""
     key = _key(run, report.version, report.dataset)
-    run.store.replace(key, report.model_dump_json().encode())
+    replace_record(run.store, key, report)
     return key
 
 

@@ -92,5 +92,9 @@ def _brought_up(document: Document, key: str, model: type[Record]) -> Document:
     number = document.pop(SCHEMA, 1)
     if not isinstance(number, int):
         raise RecordUnreadable(f"{key} is broken: {SCHEMA} must be a number, not {number!r}")
-    is_earlier = is_of_the_schema_before(key, number, model.schema_number)
-    return model.upgraded(document) if is_earlier else document
+    if not is_of_the_schema_before(key, number, model.schema_number):
+        return document
+    try:
+        return model.upgraded(document)
+    except (LookupError, TypeError, AttributeError):  # it lacks what a document of its schema has
+        raise RecordUnreadable(f"{key} is broken: it is no record of schema {number}") from None

@@ -30,7 +30,8 @@ def rollouts_of(run: Run, step: int, version: int) -> Rollouts:
     if run.store.exists(key):
         return Rollouts(BatchRef(step, key, batch_hash(run.store.read(key))), version, 0.0)
     count = run.config.rollout.prompts_per_step
-    problems = build_source(run.config.problems).training(run.config.seed, (step - 1) * count, count)
+    start = (step - 1) * count
+    problems = build_source(run.config).training(run.config.seed, start, count)
     tokenizer = prepared_tokenizer(run.config.model, run.home)
-    batch = generate_batch(servers_of(run, version), problems, tokenizer, run.config, step)
+    batch = generate_batch(servers_of(run, version), problems, tokenizer, run.config, step, start)
     return Rollouts(store_batch(run.store, key, batch), version, time.monotonic() - started)

@@ -110,7 +110,14 @@ def make_report() -> Callable[..., EvaluationReport]:
     """Builds an evaluation report of two problems; keyword arguments replace fields."""
 
     def make(version: int, dataset: str, **changes: object) -> EvaluationReport:
-        problem = ProblemResult(id="p0", answer=4, greedy_answer=4, sampled_answers=(4, None), correct=1)
+        problem = ProblemResult(
+            id="p0",
+            answer="4",
+            greedy_answer="4",
+            greedy_correct=True,
+            sampled_answers=("4", None),
+            correct=1,
+        )
         report = EvaluationReport(
             dataset=dataset,
             version=version,
@@ -126,6 +133,7 @@ def make_report() -> Callable[..., EvaluationReport]:
             truncated_fraction=0.0,
             settings=EvaluationConfig(),
             too_long=0,
+            ungraded=0,
             problems=(problem, problem.model_copy(update={"id": "p1"})),
         )
         return report.model_copy(update=changes)

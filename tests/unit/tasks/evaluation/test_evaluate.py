@@ -43,7 +43,7 @@ def engine(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def held_out():
-    return build_source(CONFIG.problems).held_out(None, 60)
+    return build_source(CONFIG).held_out(None, 60)
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +61,8 @@ def test_the_shares_follow_from_the_rows(report, held_out):
     assert report.avg_at_k == pytest.approx(fmean(row.correct / 3 for row in rows))
     assert report.pass_at_k == pytest.approx(fmean(row.correct > 0 for row in rows))
     assert report.greedy == pytest.approx(fmean(row.greedy_answer == row.answer for row in rows))
+    assert report.greedy == pytest.approx(fmean(row.greedy_correct for row in rows))
+    assert report.ungraded == 0
     assert report.ci_low < report.avg_at_k < report.ci_high
     assert report.avg_at_k < report.pass_at_k
     assert report.maj_at_k <= report.pass_at_k
@@ -99,7 +101,7 @@ def test_a_jsonl_file_with_prompts_that_do_not_fit(engine, tokenizer, tmp_path):
     ]
     path = tmp_path / "data.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))
-    problems = read_problems(path, prompt_template(CONFIG.problems))
+    problems = read_problems(path, prompt_template(CONFIG.problems), CONFIG.reward.build())
     report = evaluate([engine], problems, tokenizer, CONFIG, path.stem, VERSION)
     short, long = report.problems
     assert report.too_long == 1
@@ -126,7 +128,7 @@ def test_an_aborted_answer_is_an_error_not_a_wrong_answer(held_out, tokenizer):
 
 
 def test_no_prompt_that_fits_names_the_field_to_change(tokenizer):
-    problems = [Problem("p", "Find the value. " * 100, 1)]
+    problems = [Problem("p", "Find the value. " * 100, "1")]
     with pytest.raises(
         PromptLengthError, match=r"long: no prompt fits .* raise engine\.context_length to at least"
     ):
@@ -148,5 +150,6 @@ def test_metrics_carry_names_that_mlflow_takes(report):
             "ci_high",
             "truncated_fraction",
             "too_long",
+            "ungraded",
         )
     }

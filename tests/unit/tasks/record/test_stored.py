@@ -76,6 +76,7 @@ class Later(Note):
         (Note, {"schema": 3}, "note has schema 3 and this release reads up to 2: use a newer release"),
         (Later, {"text": 7}, "note has schema 1 and this release reads from 2: use an earlier release"),
         (Plain, {"schema": 0}, "note has schema 0 and this release reads from 1: use an earlier release"),
+        (Note, {}, "note is broken: it is no record of schema 1"),
         (Plain, {"schema": "x"}, "note is broken: schema must be a number, not 'x'"),
         (Plain, {"schema": 1}, "note is broken or of another release: text: Field required"),
         (Plain, [], "note is broken or of another release: Input should be"),
