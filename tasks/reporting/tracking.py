@@ -20,6 +20,7 @@ from tasks.record.commits import StepCommit
 from tasks.record.evaluation_report import EvaluationReport
 from tasks.record.evaluations import read_reports, report_keys
 from tasks.record.run import Run
+from tasks.record.stored import read_record
 from tasks.reporting.plots import plots
 
 TRACKER = "tracker"
@@ -143,7 +144,7 @@ def _project_evaluations(run: Run, tracked: TrackedRun, model_ids: Mapping[int, 
         times, _, known = tracked.tags.get(f"{_EVALUATION}.{name}", "0:").partition(":")
         if known == digest:
             continue
-        report = EvaluationReport.model_validate_json(data)
+        report = read_record(run.store, key, EvaluationReport)
         commit = next((commit for commit in run.commits.all() if commit.version == report.version), None)
         if commit is None or commit.version not in model_ids:
             continue  # evaluated before its step is committed: a later call takes it
