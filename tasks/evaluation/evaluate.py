@@ -1,5 +1,6 @@
 """Evaluating the weight version that engines hold."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -72,6 +73,7 @@ def evaluate(
         too_long=sum(not a.asked for a in answers),
         settings=config.evaluation,
         problems=results,
+        finished_at=time.time(),
     )
 
 

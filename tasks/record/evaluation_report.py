@@ -52,6 +52,8 @@ class EvaluationReport(BaseModel):
     settings: EvaluationConfig
     """How it was evaluated."""
     problems: tuple[ProblemResult, ...]
+    finished_at: float = 0.0
+    """Unix time, seconds; 0 where it was not noted."""
 
     def metrics(self) -> dict[str, float]:
         """Values by MLflow name, `eval/<dataset>/...`."""

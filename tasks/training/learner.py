@@ -15,9 +15,11 @@ from tasks.model.megatron.microbatches import Microbatch, Row
 from tasks.model.megatron.model import build_model, held_tensors
 from tasks.model.megatron.optimizer import Optimizer
 from tasks.model.megatron.passes import FlatScores, ModelPass, TokenLosses
+from tasks.record.credit import VersionCredit
 from tasks.record.samples import RolloutBatch
 from tasks.rollout.metrics import lag_metrics
 from tasks.training import gates
+from tasks.training.credit import credits_in
 from tasks.training.divergence import measure
 from tasks.training.errors import StepRefused
 from tasks.training.flat import FlatBatch, flatten
@@ -29,6 +31,7 @@ class Applied(NamedTuple):
 
     optimizer_steps: int
     metrics: dict[str, float]
+    credits: tuple[VersionCredit, ...]
 
 
 class BeforeUpdate(NamedTuple):
@@ -38,6 +41,7 @@ class BeforeUpdate(NamedTuple):
     first: FlatScores
     """The pass over the first minibatch, whose gradients are accumulated."""
     metrics: dict[str, float]
+    credits: tuple[VersionCredit, ...] = ()
 
 
 class Learner:
@@ -76,7 +80,7 @@ class Learner:
         minibatches = flat.minibatches(self._config.algorithm.minibatches)
         learning_rate = self.optimizer.learning_rate(step)
         with self._unchanged_when_refused(may_step_twice=len(minibatches) > 1):
-            before = self._before_update(step, flat, minibatches[0] if minibatches else [])
+            before = self._before_update(step, batch, flat, minibatches[0] if minibatches else [])
             updates = []
             for index, rows in enumerate(minibatches):
                 scores = self._accumulate(flat, rows, before.logprobs_N) if index else before.first
@@ -87,7 +91,7 @@ class Learner:
             **_means(updates),
             "policy/lr": learning_rate,
         }
-        return Applied(len(updates), metrics)
+        return Applied(len(updates), metrics, before.credits)
 
     def state(self) -> dict[str, Any]:
         """Weights, buffers and optimizer state of this rank; the tensors are the live ones."""
@@ -100,7 +104,9 @@ class Learner:
                 tensor.copy_(state["model"][name])
         self.optimizer.load_state_dict(state["optimizer"])
 
-    def _before_update(self, step: int, flat: FlatBatch, first: list[Row]) -> BeforeUpdate:
+    def _before_update(
+        self, step: int, batch: RolloutBatch, flat: FlatBatch, first: list[Row]
+    ) -> BeforeUpdate:
         """Measure the batch and pass its gates, with the first minibatch's gradients accumulated.
 
         The pass that computes those gradients also scores the first minibatch: before any update its
@@ -118,8 +124,10 @@ class Learner:
         cap = self._config.algorithm.tis_cap
         divergence = measure(logprobs_N, flat.rollout_logprobs_N, flat.on_version_N, cap)
         gates.check_divergence(step, divergence, self._config.gates)
-        entropy = (rest.entropy_N + scores.entropy_N).mean().item()
-        return BeforeUpdate(logprobs_N, scores, {**divergence.metrics(), "policy/entropy": entropy})
+        entropy_N = rest.entropy_N + scores.entropy_N
+        metrics = {**divergence.metrics(), "policy/entropy": entropy_N.mean().item()}
+        credits = credits_in(batch, (logprobs_N - flat.rollout_logprobs_N).abs(), entropy_N)
+        return BeforeUpdate(logprobs_N, scores, metrics, credits)
 
     def _accumulate(self, flat: FlatBatch, rows: list[Row], old_logprobs_N: Tensor | None) -> FlatScores:
         """Add the gradients of a minibatch; without old log-probabilities its own are the old ones."""

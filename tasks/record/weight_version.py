@@ -1,0 +1,21 @@
+"""The name of a set of weights."""
+
+from pydantic import BaseModel, ConfigDict
+
+
+class WeightVersion(BaseModel):
+    """A weight version: staging gives it, publish brings it to the engines, the step's commit keeps it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    number: int
+    """Only grows over the life of a run; the same number never names other weights."""
+    parent: int | None
+    """Version that training started from; None for the initial weights."""
+    step: int
+    """The step that made it; 0 for the initial weights."""
+    hash: str
+    """Content hash, as every engine reports it."""
+    bytes: int
+    """Size of all tensors."""
+    format: str
+    """Number format of the linear layers, such as `float32` or `fp8_block`."""
