@@ -4,9 +4,10 @@ from pydantic import BaseModel, ConfigDict
 
 from infra.store.base import KeyExistsError, Store
 from tasks.record.credit import VersionCredit
+from tasks.record.earlier import commit_from_schema_1
 from tasks.record.interval import Interval
 from tasks.record.samples import BatchRef
-from tasks.record.stored import read_record
+from tasks.record.stored import Document, Record, create_record, read_record
 from tasks.record.weight_version import WeightVersion
 
 
@@ -29,10 +30,10 @@ class PublishReport(BaseModel):
     """Largest |trainer - engine| log-probability over the probe tokens of all engines, nats."""
 
 
-class StepCommit(BaseModel):
+class StepCommit(Record):
     """A finished step. Step 0 is the initial weights: version 0, without a batch."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+    schema_number = 2
     weights: WeightVersion
     """The version that the step made."""
     batch: BatchRef | None
@@ -51,6 +52,11 @@ class StepCommit(BaseModel):
     """Metric name (`reward/mean`) to value, as MLflow receives them."""
     created_at: float
     """Unix time, seconds."""
+
+    @classmethod
+    def upgraded(cls, document: Document) -> Document:
+        """See Record."""
+        return commit_from_schema_1(document)
 
     @property
     def step(self) -> int:
@@ -77,7 +83,7 @@ class CommitLog:
         """
         key = self._key(commit.step)
         try:
-            self._store.create(key, commit.model_dump_json(indent=1).encode())
+            create_record(self._store, key, commit)
         except KeyExistsError:
             finished = self.read(commit.step)
             if (finished.version, finished.weights.hash) != (commit.version, commit.weights.hash):

@@ -1,13 +1,17 @@
 """Weight versions: how each got its number, and which have their weights in the store."""
 
+from pydantic import BaseModel
+
 from infra.store.base import KeyExistsError
 from tasks.record.best import aliases_of, best_version
 from tasks.record.manifest import Manifest
 from tasks.record.run import Run
-from tasks.record.stored import RecordUnreadable, read_record
+from tasks.record.stored import RecordUnreadable, create_record, read_record
 from tasks.record.weight_version import WeightVersion
 
 _RECORD = "version.json"
+_EARLIER = "manifest.json"
+"""The record of releases before 0.2, which held the tensors, too."""
 
 
 def stage_version(run: Run, manifest: Manifest, parent: int | None, step: int) -> WeightVersion:
@@ -33,7 +37,7 @@ def stage_version(run: Run, manifest: Manifest, parent: int | None, step: int) -
             format=run.config.number_format,
         )
         try:
-            run.store.create(_key(run, version.number), version.model_dump_json(indent=1).encode())
+            create_record(run.store, _key(run, version.number), version)
         except KeyExistsError:
             continue  # another process took the number; look again
         return version
@@ -41,13 +45,15 @@ def stage_version(run: Run, manifest: Manifest, parent: int | None, step: int) -
 
 def read_version(run: Run, number: int) -> WeightVersion:
     """The version of a number; KeyMissingError when there is none."""
-    return read_record(run.store, _key(run, number), WeightVersion)
+    if run.store.exists(_key(run, number)):
+        return read_record(run.store, _key(run, number), WeightVersion)
+    return _earlier_version(run, number)
 
 
 def staged_numbers(run: Run) -> list[int]:
     """Every version number that was given, ascending."""
     keys = run.store.list(f"{run.id}/versions")
-    return sorted(int(key.split("/")[-2]) for key in keys if key.endswith(f"/{_RECORD}"))
+    return sorted(int(key.split("/")[-2]) for key in keys if key.endswith((_RECORD, _EARLIER)))
 
 
 def read_manifest(run: Run, weights: WeightVersion) -> Manifest:
@@ -83,6 +89,22 @@ def prune_weights(run: Run, current: int) -> None:
 
 def _numbers(keys: list[str]) -> list[int]:
     return sorted({int(part) for key in keys if (part := key.split("/")[2]).isdigit()})
+
+
+class _EarlierVersion(BaseModel):
+    """What a version's record was before 0.2."""
+
+    version: int
+    parent: int | None
+    step: int
+    hash: str
+    bytes: int
+
+
+def _earlier_version(run: Run, number: int) -> WeightVersion:
+    earlier = read_record(run.store, f"{run.id}/versions/{number:06d}/{_EARLIER}", _EarlierVersion)
+    named = earlier.model_dump(exclude={"version"})
+    return WeightVersion(number=earlier.version, format=run.config.number_format, **named)
 
 
 def _key(run: Run, number: int) -> str:

@@ -1,12 +1,11 @@
 """The name of a set of weights."""
 
-from pydantic import BaseModel, ConfigDict
+from tasks.record.stored import Record
 
 
-class WeightVersion(BaseModel):
+class WeightVersion(Record):
     """A weight version: staging gives it, publish brings it to the engines, the step's commit keeps it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     number: int
     """Only grows over the life of a run; the same number never names other weights."""
     parent: int | None
