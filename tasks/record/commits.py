@@ -1,5 +1,8 @@
 """The record of finished steps. Resume, the ledger and MLflow all follow from it."""
 
+from collections.abc import Iterable
+from functools import reduce
+
 from pydantic import BaseModel, ConfigDict
 
 from infra.store.base import KeyExistsError, Store
@@ -111,3 +114,12 @@ class CommitLog:
 
     def _key(self, step: int) -> str:
         return f"{self._prefix}/{step:06d}/commit.json"
+
+
+def credits_of(commits: Iterable[StepCommit]) -> dict[int, VersionCredit]:
+    """What each version is credited with by the batches of the commits; others are absent."""
+    shares: dict[int, list[VersionCredit]] = {}
+    for commit in commits:
+        for credit in commit.credits:
+            shares.setdefault(credit.version, []).append(credit)
+    return {version: reduce(VersionCredit.__add__, mine) for version, mine in shares.items()}

@@ -1,13 +1,6 @@
 """What a weight version is credited with: the responses that it generated, whatever was trained on them."""
 
-from collections.abc import Iterable
-from functools import reduce
-from typing import TYPE_CHECKING
-
 from pydantic import BaseModel, ConfigDict
-
-if TYPE_CHECKING:
-    from tasks.record.commits import StepCommit
 
 
 class VersionCredit(BaseModel):
@@ -51,15 +44,6 @@ class VersionCredit(BaseModel):
             divergence=_mean(self.divergence, self.tokens, other.divergence, other.tokens),
             entropy=_mean(self.entropy, self.tokens, other.entropy, other.tokens),
         )
-
-
-def credits_of(commits: Iterable["StepCommit"]) -> dict[int, VersionCredit]:
-    """What each version is credited with by the batches of the commits; others are absent."""
-    shares: dict[int, list[VersionCredit]] = {}
-    for commit in commits:
-        for credit in commit.credits:
-            shares.setdefault(credit.version, []).append(credit)
-    return {version: reduce(VersionCredit.__add__, mine) for version, mine in shares.items()}
 
 
 def _mean(one: float, weight: float, other: float, other_weight: float) -> float:

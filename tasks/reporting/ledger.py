@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from tasks.record.commits import StepCommit
-from tasks.record.credit import VersionCredit, credits_of
+from tasks.record.commits import StepCommit, credits_of
+from tasks.record.credit import VersionCredit
 from tasks.record.evaluations import metrics_by_version
 from tasks.record.run import Run
 from tasks.record.stored import RecordUnreadable

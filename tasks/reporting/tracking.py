@@ -16,8 +16,7 @@ from infra.process import wait_until
 from infra.tracking import TrackingError
 from infra.tracking.mlflow_store import ExternalModel, Measurements, RunStatus, TrackedRun
 from tasks.record.best import best_version, save_aliases
-from tasks.record.commits import StepCommit
-from tasks.record.credit import credits_of
+from tasks.record.commits import StepCommit, credits_of
 from tasks.record.evaluation_report import EvaluationReport
 from tasks.record.evaluations import report_keys
 from tasks.record.run import Run
