@@ -9,21 +9,14 @@ from tasks.record.credit import VersionCredit
 from tasks.record.samples import RolloutBatch, Sample
 
 
-def credits_in(batch: RolloutBatch, abs_diff_N: Tensor, entropy_N: Tensor) -> tuple[VersionCredit, ...]:
+def credits_in(
+    batch: RolloutBatch, versions_N: Tensor, abs_diff_N: Tensor, entropy_N: Tensor
+) -> tuple[VersionCredit, ...]:
     """The credit of each version in a batch of N response tokens, by version.
 
-    abs_diff_N is |trainer - rollout| of each token's log-probability and entropy_N the entropy of the
-    trainer's distribution there, both in nats and sample after sample.
+    versions_N is the version that generated each token, abs_diff_N |trainer - rollout| of its log-probability
+    and entropy_N the entropy of the trainer's distribution there, both in nats.
     """
-    versions_N = torch.tensor(
-        [
-            span.version
-            for sample in batch.samples()
-            for span in sample.spans
-            for _ in range(span.start, span.end)
-        ],
-        device=abs_diff_N.device,
-    )
     shares: dict[int, list[tuple[Sample, float]]] = defaultdict(list)
     for sample in batch.samples():
         for version, share in _shares(sample).items():
