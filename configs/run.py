@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from configs.algorithm import AlgorithmConfig, DapoAlgorithm
 from configs.base import Section
 from configs.engine import EmbeddedEngine, EngineConfig, SGLangEngine
 from configs.evaluation import EvaluationConfig
@@ -12,7 +13,7 @@ from configs.problems import ProblemsConfig
 from configs.reward import BoxedIntegerReward, RewardConfig
 from configs.rollout import RolloutConfig
 from configs.store import LocalStoreConfig, StoreConfig
-from configs.training import AlgorithmConfig, GateConfig, TrainerConfig
+from configs.training import GateConfig, TrainerConfig
 from configs.weights import BFLOAT16_STEP, TOLERANCES, PublishConfig
 
 
@@ -43,7 +44,7 @@ class RunConfig(Section):
     reward: RewardConfig = BoxedIntegerReward()
     """What a response earns, in training and in evaluation."""
     engine: EngineConfig = EmbeddedEngine()
-    algorithm: AlgorithmConfig = AlgorithmConfig()
+    algorithm: AlgorithmConfig = DapoAlgorithm()
     trainer: TrainerConfig = TrainerConfig()
     gates: GateConfig = GateConfig()
     publish: PublishConfig = PublishConfig()
@@ -55,11 +56,12 @@ class RunConfig(Section):
         """Of the published weights."""
         return self.publish.format or self.engine.dtype
 
-    @field_validator("engine", "reward", "store", mode="before")
+    @field_validator("*", mode="before")
     @classmethod
     def _kind_has_a_default(cls, section: Any, info: ValidationInfo) -> Any:
-        default = {"engine": "embedded", "reward": "boxed_integer", "store": "local"}[info.field_name or ""]
-        return {"kind": default, **section} if isinstance(section, dict) else section
+        """A mapping without `kind` is of the kind of the field's default, where that has one."""
+        kind = getattr(cls.model_fields[info.field_name or ""].default, "kind", None)
+        return {"kind": kind, **section} if kind and isinstance(section, dict) else section
 
     @model_validator(mode="after")
     def _fields_agree(self) -> "RunConfig":

@@ -8,8 +8,8 @@ from tasks.serve import serve_version
 
 
 @retryable(name="generate-rollouts", task_run_name="{run.id} step {step}: generate with version {version}")
-def generate_rollouts(run: Run, step: int, version: int) -> Rollouts:
-    """The step's rollout batch, by engines that hold `version`."""
+def generate_rollouts(run: Run, step: int, version: int, cursor: int) -> Rollouts:
+    """The step's rollout batch of the problems from number `cursor` on, by engines that hold `version`."""
     if not is_served(run, version):
         serve_version(run, version)
-    return rollouts_of(run, step, version)
+    return rollouts_of(run, step, version, cursor)

@@ -1,6 +1,7 @@
 """Evaluating the weight version that engines hold."""
 
 import logging
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -77,6 +78,7 @@ def evaluate(
         ungraded=_ungraded(answers, dataset),
         settings=config.evaluation,
         problems=results,
+        finished_at=time.time(),
     )
 
 

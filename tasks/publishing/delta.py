@@ -26,7 +26,8 @@ from tasks.model.errors import WeightsMismatch
 from tasks.record.manifest import TensorEntry
 from tasks.record.run import Run
 from tasks.record.stored import read_record
-from tasks.record.versions import StagedManifest, read_manifest
+from tasks.record.versions import read_manifest
+from tasks.record.weight_version import WeightVersion
 
 log = logging.getLogger(__name__)
 _ZSTD = pyarrow.Codec("zstd", compression_level=1)
@@ -46,43 +47,43 @@ class Delta(BaseModel):
     """Size of the files together."""
 
 
-def offer_delta(run: Run, version: int) -> None:
+def offer_delta(run: Run, weights: WeightVersion) -> None:
     """Store the delta of a version; where none can be made, the machines will fetch the whole version."""
     try:
-        write_delta(run, read_manifest(run, version))
+        write_delta(run, weights)
     except DeltaUnusable as error:
         log.warning("%s", error)
 
 
-def write_delta(run: Run, staged: StagedManifest) -> None:
+def write_delta(run: Run, weights: WeightVersion) -> None:
     """Store the delta from a version's parent, if it has one, in files of about publish.bucket_mb.
 
     One that is there stays. DeltaUnusable when the weights of one of the two cannot be read.
     """
-    index = _index_key(run, staged.version)
-    if staged.parent is None or run.store.exists(index):
+    index = _index_key(run, weights.number)
+    if weights.parent is None or run.store.exists(index):
         return
     sizes = []
-    with _read_failures(staged):
-        old, new = (run.store.local(run.weights_key(version)) for version in (staged.parent, staged.version))
+    with _read_failures(weights):
+        old, new = (run.store.local(run.weights_key(version)) for version in (weights.parent, weights.number))
         for number, changed in enumerate(buckets(_changes(old, new), run.config.publish.bucket_bytes)):
             file = save(dict(changed))
-            run.store.replace(_file_key(run, staged.version, number), file)
+            run.store.replace(_file_key(run, weights.number, number), file)
             sizes.append(len(file))
     delta = Delta(files=len(sizes), bytes=sum(sizes))
     run.store.replace(index, delta.model_dump_json(indent=1).encode())
 
 
-def apply_delta(run: Run, staged: StagedManifest, parent: Path, target: Path) -> int:
+def apply_delta(run: Run, weights: WeightVersion, parent: Path, target: Path) -> int:
     """Fill `target` with the tensors of a version, made from its parent's folder, each verified.
 
     The bytes of the delta. DeltaUnusable when there is none, something is missing, or a tensor is not what
     the manifest says; OSError or SafetensorError when `target` cannot be written.
     """
-    with _read_failures(staged):
-        delta = read_record(run.store, _index_key(run, staged.version), Delta)
+    with _read_failures(weights):
+        delta = read_record(run.store, _index_key(run, weights.number), Delta)
     writer = CheckpointWriter(target, run.config.publish.bucket_bytes)
-    for name, tensor in _patched(run, staged, delta, parent):
+    for name, tensor in _patched(run, weights, delta, parent):
         writer.add(name, tensor)
     writer.finish()
     return delta.bytes
@@ -104,12 +105,12 @@ def _changes(old: Path, new: Path) -> Iterator[tuple[str, Tensor]]:
                 yield name, torch.frombuffer(bytearray(_ZSTD.compress(planes)), dtype=torch.uint8)
 
 
-def _patched(run: Run, staged: StagedManifest, delta: Delta, parent: Path) -> Iterator[tuple[str, Tensor]]:
+def _patched(run: Run, weights: WeightVersion, delta: Delta, parent: Path) -> Iterator[tuple[str, Tensor]]:
     """The version's tensors: first those that changed, then the others."""
-    unchanged = dict(staged.manifest.tensors)
-    with _read_failures(staged), HfCheckpoint(parent) as old:
+    unchanged = dict(read_manifest(run, weights).tensors)
+    with _read_failures(weights), HfCheckpoint(parent) as old:
         for number in range(delta.files):
-            for name, packed in load(run.store.read(_file_key(run, staged.version, number))).items():
+            for name, packed in load(run.store.read(_file_key(run, weights.number, number))).items():
                 entry = unchanged.pop(name)
                 yield name, _verified(name, _unpacked(old.whole(name), packed), entry)
         for name, entry in unchanged.items():
@@ -117,14 +118,14 @@ def _patched(run: Run, staged: StagedManifest, delta: Delta, parent: Path) -> It
 
 
 @contextmanager
-def _read_failures(staged: StagedManifest) -> Iterator[None]:
+def _read_failures(weights: WeightVersion) -> Iterator[None]:
     """Raise DeltaUnusable for what cannot be read; an outage of the store stays one."""
     try:
         yield
     except StoreError:
         raise
     except _BROKEN as error:
-        raise DeltaUnusable(f"the delta of version {staged.version} is of no use: {error}") from error
+        raise DeltaUnusable(f"the delta of version {weights.number} is of no use: {error}") from error
 
 
 def _unpacked(old: Tensor, packed: Tensor) -> Tensor:

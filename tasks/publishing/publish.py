@@ -14,6 +14,7 @@ from tasks.publishing.layout import differences
 from tasks.publishing.staged import StagedVersion
 from tasks.publishing.transport import Transfer
 from tasks.record.commits import PublishReport
+from tasks.record.interval import Interval
 
 Judge = Callable[[AlignmentReport], None]
 """Takes the comparison of engines and trainer; raises Misaligned to refuse the version."""
@@ -42,11 +43,11 @@ def _publish(
 ) -> PublishReport:
     on_all(engines, lambda engine: engine.client.stamp(UNSTAMPED))
     on_all(engines, lambda engine: cache_prefixes(engine, staged.probe))
-    started = time.monotonic()
+    started = time.time()
     on_all(engines, lambda engine: engine.client.pause())
     try:
         sent = transfer(engines, staged)
-        transferred = time.monotonic()
+        transferred = time.time()
         hashes = dict(on_all(engines, lambda engine: (engine.name, _verified_hash(engine, staged))))
     finally:
         on_all(engines, lambda engine: engine.client.resume())
@@ -66,8 +67,7 @@ def _publish(
     return PublishReport(
         transport=transfer.name,
         transfer_seconds=transferred - started,
-        seconds=time.monotonic() - started,
-        bytes=staged.manifest.bytes,
+        interval=Interval.since(started),
         sent_bytes=sent,
         gb_per_second=staged.manifest.bytes * len(engines) / (transferred - started) / 1e9,
         engine_hashes=hashes,

@@ -15,14 +15,15 @@ from tasks.publishing.staged import StagedVersion, read_staged
 from tasks.publishing.transport import FromDisk, FromMirror, FromPublisher, FromTrainer, Transfer
 from tasks.record.commits import PublishReport
 from tasks.record.run import Run
+from tasks.record.weight_version import WeightVersion
 from tasks.training.group import TrainerGroup, TrainerLost
 
 
-def publish_version(run: Run, version: int, parent: int | None) -> PublishReport:
+def publish_version(run: Run, weights: WeightVersion) -> PublishReport:
     """Bring the trainer's version to every engine; when one refuses, the engines go back to the parent."""
-    staged = read_staged(run, version)
+    staged = read_staged(run, weights.number)
     if run.config.publish.transport == "delta":
-        offer_delta(run, version)
+        offer_delta(run, weights)
     fleet = EngineFleet(run)
     engines = fleet.start(staged.folder)
     try:
@@ -31,9 +32,9 @@ def publish_version(run: Run, version: int, parent: int | None) -> PublishReport
         fleet.start(staged.folder, probe=True)  # the next try finds the engine that hung started anew
         raise
     except PublishRefused:
-        if parent is not None:
+        if weights.parent is not None:
             with contextlib.suppress(RunFailure, UserError, OSError, RayError):  # the refusal is the news
-                _publish(run, engines, read_staged(run, parent), _from_store(run))
+                _publish(run, engines, read_staged(run, weights.parent), _from_store(run))
         raise
 
 

@@ -6,21 +6,27 @@ from pathlib import Path
 from tasks.probe.probe import Probe, read_probe
 from tasks.record.manifest import Manifest
 from tasks.record.run import Run
-from tasks.record.stored import read_record
+from tasks.record.versions import read_manifest, read_version
+from tasks.record.weight_version import WeightVersion
 
 
 @dataclass(frozen=True)
 class StagedVersion:
-    """Everything that is needed to bring a weight version to an engine, and to check that it is there."""
+    """A version with all that is needed to bring it to an engine, and to check that it is there."""
 
-    version: int
+    weights: WeightVersion
     folder: Path
     manifest: Manifest
     probe: Probe
 
+    @property
+    def version(self) -> int:
+        """Its number."""
+        return self.weights.number
 
-def read_staged(run: Run, version: int) -> StagedVersion:
+
+def read_staged(run: Run, number: int) -> StagedVersion:
     """A version that was staged before; KeyMissingError when it was not, or its folder was pruned."""
-    manifest = read_record(run.store, f"{run.weights_key(version)}/manifest.json", Manifest)
-    folder = run.store.local(run.weights_key(version))
-    return StagedVersion(version, folder, manifest, read_probe(run, version))
+    weights = read_version(run, number)
+    manifest, probe = read_manifest(run, weights), read_probe(run, number)
+    return StagedVersion(weights, run.store.local(run.weights_key(number)), manifest, probe)

@@ -56,6 +56,8 @@ class EvaluationReport(Record):
     settings: EvaluationConfig
     """How it was evaluated."""
     problems: tuple[ProblemResult, ...]
+    finished_at: float = 0.0
+    """Unix time, seconds; 0 where it was not noted."""
 
     @classmethod
     def upgraded(cls, document: Document) -> Document:

@@ -33,6 +33,14 @@ def read_reports(run: Run) -> list[EvaluationReport]:
     return [read_record(run.store, key, EvaluationReport) for key in report_keys(run)]
 
 
+def metrics_by_version(run: Run) -> dict[int, dict[str, float]]:
+    """Metric name (`eval/<dataset>/avg_at_k`) to value, of every version that was evaluated."""
+    metrics: dict[int, dict[str, float]] = {}
+    for report in read_reports(run):
+        metrics.setdefault(report.version, {}).update(report.metrics())
+    return metrics
+
+
 def _key(run: Run, version: int, dataset: str) -> str:
     name = re.sub(r"[^A-Za-z0-9_-]", "_", dataset)
     return f"{run.id}/evaluations/{version:06d}-{name}.json"

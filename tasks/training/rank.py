@@ -1,7 +1,6 @@
 """One rank of the trainer. It knows no Ray and no Prefect; all ranks make the same calls in one order."""
 
 import json
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -124,13 +123,12 @@ class TrainerRank:
                 f"step {step} with the batch of step {batch.step} was asked of a trainer that has applied "
                 f"step {self._step}: give it step {self._step + 1}, or restore another checkpoint"
             )
-        started = time.monotonic()
         applied = learner.apply(step, batch, step - 1 if version is None else version)
         self._report = TrainReport(
             step=step,
             optimizer_steps=applied.optimizer_steps,
             metrics=applied.metrics,
-            seconds=time.monotonic() - started,
+            credits=applied.credits,
         )
         self._step = step
         return self._report

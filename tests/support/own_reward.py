@@ -8,7 +8,6 @@ from tasks.reward.base import Grade
 class DigitShare(RewardSection):
     """The share of the answer's digits that the end of the response has at their places."""
 
-    kind: str = "tests.support.own_reward:DigitShare"
     owner = "tests.support.own_reward:DigitShareReward"
     longest: int = 100
     """Characters; a longer response cannot be graded."""

@@ -35,7 +35,8 @@ def rollouts(run: Run, *responses: str) -> Rollouts:
         return Sample(prompt, tokens, (-1.0,) * len(tokens), (VersionSpan(0, 0, len(tokens)),), "stop")
 
     batch = RolloutBatch(1, (Group(Problem("p", "?", "417"), tuple(map(sample, responses))),), cursor=1)
-    return Rollouts(store_batch(run.store, run.step_key(1, "rollouts.parquet"), batch), 0, 0.0)
+    ref = store_batch(run.store, run.step_key(1, "rollouts.parquet"), batch)
+    return Rollouts(ref, 0, batch.cursor, interval=None)
 
 
 def test_the_run_keeps_its_own_reward(own_run: Run) -> None:
