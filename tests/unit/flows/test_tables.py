@@ -57,21 +57,8 @@ def test_the_ledger_says_of_every_version_what_became_of_it() -> None:
         "version, parent, step, state, hash, format, transport, MB, sent MB, seconds, GB/s, engines, "
         "probe diff, reward, divergence, checkpoint, evaluation"
     )
-    assert staged == [
-        "2",
-        "1",
-        "2",
-        "staged",
-        "f" * 12,
-        "fp8_block",
-        "-",
-        "1.64",
-        "-",
-        "-",
-        "-",
-        "0",
-        *["-"] * 5,
-    ]
+    named = ["2", "1", "2", "staged", "f" * 12, "fp8_block"]
+    assert staged == [*named, "-", "1.64", "-", "-", "-", "0", *["-"] * 5]
     numbers = ["1.64", "0.41", "0.0521", "0.0629", "2", "2.63e-06", "0.438", "1.2e-06"]
     assert published[:7] == ["3", "1", "2", "published", "0123456789ab", "fp8_block", "disk"]
     assert published[7:15] == numbers

@@ -12,9 +12,10 @@ from tasks.grading.graded import Graded
 from tasks.publishing.staged import read_staged
 from tasks.record.commits import StepCommit
 from tasks.record.interval import Interval
+from tasks.record.pruning import prune_weights
 from tasks.record.run import Run
 from tasks.record.samples import BatchRef
-from tasks.record.versions import exported_versions, prune_weights
+from tasks.record.versions import exported_versions
 from tasks.rollout.rollouts import Rollouts
 from tasks.training.recovery import ready_trainer
 from tasks.training.update import initial_update, prune_checkpoints, update_policy

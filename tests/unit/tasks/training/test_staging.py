@@ -12,8 +12,9 @@ from tasks.publishing.staged import StagedVersion, read_staged
 from tasks.record.evaluation_report import EvaluationReport
 from tasks.record.evaluations import save_report
 from tasks.record.manifest import Manifest
+from tasks.record.pruning import prune_weights
 from tasks.record.run import Run
-from tasks.record.versions import exported_versions, prune_weights, read_version, stage_version
+from tasks.record.versions import exported_versions, read_version, stage_version
 from tasks.training.group import TrainerLost
 from tasks.training.staging import stage
 from tests.support.fakes import FakeTrainer, hash_of
