@@ -9,8 +9,6 @@ from safetensors.torch import load_file
 
 from infra.store.base import KeyMissingError
 from tasks.publishing.staged import StagedVersion, read_staged
-from tasks.record.evaluation_report import EvaluationReport
-from tasks.record.evaluations import save_report
 from tasks.record.manifest import Manifest
 from tasks.record.pruning import prune_weights
 from tasks.record.run import Run
@@ -147,16 +145,6 @@ def test_the_first_the_current_and_the_newest_versions_are_kept(
     for _ in range(2):
         prune_weights(run, current)
         assert exported_versions(run) == kept
-
-
-def test_the_best_evaluated_version_is_kept(
-    six_versions: Run, revised: Callable[..., Run], make_report: Callable[..., EvaluationReport]
-) -> None:
-    run = revised(six_versions, publish={"keep_versions": 2})
-    for version, accuracy in ((0, 0.1), (1, 0.7), (2, 0.9), (3, 0.8)):
-        save_report(run, make_report(version, "held-out", avg_at_k=accuracy))
-    prune_weights(run, 5)
-    assert exported_versions(run) == [0, 2, 4, 5]
 
 
 def test_what_was_pruned_is_still_in_the_record(six_versions: Run, revised: Callable[..., Run]) -> None:
