@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import ray
@@ -94,7 +95,7 @@ def tracker(monkeypatch: pytest.MonkeyPatch) -> Tracker:
     return tracker
 
 
-def commit_step(run: Run, generated: Interval | None = GENERATED, **given: object) -> StepCommit:
+def commit_step(run: Run, generated: Interval | None = GENERATED, **given: Any) -> StepCommit:
     """Commit step 2."""
     return write_commit(run, graded(generated), UPDATE, PUBLISHED, **{"ahead": None, "began": BEGAN, **given})
 
