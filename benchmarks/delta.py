@@ -17,7 +17,7 @@ from tasks.publishing.delta import write_delta
 from tasks.publishing.mirror import mirror
 from tasks.record.run import Run
 from tasks.record.samples import Group, Problem, RolloutBatch, Sample, VersionSpan
-from tasks.record.versions import read_manifest, stage_version
+from tasks.record.versions import read_version, stage_version
 
 LEARNING_RATE = 1e-6
 """A usual one for RL of language models; bytes grow with it."""
@@ -55,13 +55,13 @@ def _row(config: RunConfig, folder: Path) -> list[str]:
     for version in (0, 1):
         _stage(run, folder / str(version), version)
     mirror(run, 0)
-    staged = read_manifest(run, 1)
+    weights = read_version(run, 1)
     started = time.monotonic()
-    write_delta(run, staged)
+    write_delta(run, weights)
     made = time.monotonic()
     sent = mirror(run, 1).sent_bytes
     applied = time.monotonic()
-    full = staged.bytes
+    full = weights.bytes
     return [
         f"{full / 1e6:.0f}",
         f"{sent / 1e6:.1f}",

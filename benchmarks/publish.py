@@ -38,6 +38,7 @@ from tasks.publishing.staged import StagedVersion
 from tasks.publishing.transport import FromDisk, FromPublisher, FromTrainer, Transfer
 from tasks.record.commits import PublishReport
 from tasks.record.manifest import Manifest
+from tasks.record.weight_version import WeightVersion
 from tasks.training.rank import TrainerRank
 
 COPIES = {"disk": 1.0, "tensor": 10.0, "process_group": 2.0}
@@ -50,7 +51,7 @@ def measure_publish(folder: Path) -> Table:
     config = benchmark_config(folder, publish={"bucket_mb": BUCKET_MIB})
     trainer = LoneTrainer(config, 0, "127.0.0.1", free_port())
     try:
-        staged = _stage(trainer, folder)
+        staged = _stage(trainer, folder, config.number_format)
         with ExitStack() as stack:
             served = [stack.enter_context(_engine(staged, folder, number)) for number in range(2)]
             transfers = (FromDisk(), FromPublisher(BUCKET_MIB * 2**20), FromTrainer(trainer, "gloo"))
@@ -98,7 +99,7 @@ def _row(
         f"{typical.gb_per_second:.2f}",
         f"{bandwidth:.1f} / {copies:g} / 2 = {bandwidth / copies / 2:.2f}",
         f"{typical.transfer_seconds:.2f}",
-        f"{typical.seconds:.2f}",
+        f"{typical.interval.seconds:.2f}",
         f"{peak[0] / 2**20:.0f} ({peak[0] / _largest_bucket(staged):.1f} buckets)",
     ]
 
@@ -109,15 +110,17 @@ def _largest_bucket(staged: StagedVersion) -> float:
     return max(BUCKET_MIB * 2**20, *sizes)
 
 
-def _stage(trainer: TrainerRank, folder: Path) -> StagedVersion:
+def _stage(trainer: TrainerRank, folder: Path, number_format: str) -> StagedVersion:
     """Random weights, loaded by the trainer and exported as it exports each version."""
     model = save_random_model(folder)
     trainer.load(model)
     manifest = trainer.export(folder / "000001", model)
     assert manifest is not None
-    return StagedVersion(
-        1, folder / "000001", manifest, Probe(sequences=PROBE, logprobs=trainer.score(PROBE))
+    weights = WeightVersion(
+        number=1, parent=0, step=1, hash=manifest.hash, bytes=manifest.bytes, format=number_format
     )
+    probe = Probe(sequences=PROBE, logprobs=trainer.score(PROBE))
+    return StagedVersion(weights, folder / "000001", manifest, probe)
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from tasks.publishing.delta import prune_deltas
 from tasks.record.commits import PublishReport, StepCommit
 from tasks.record.evaluations import HELD_OUT, find_report
 from tasks.record.interval import Interval
+from tasks.record.pruning import prune_weights
 from tasks.record.run import Run
-from tasks.record.versions import prune_weights
 from tasks.reporting.tracking import TRACKER
 from tasks.rollout.rollouts import Rollouts
 from tasks.training.update import Update, prune_checkpoints
@@ -77,10 +77,10 @@ def _ready_for(run: Run, step: int) -> float:
 
 
 def _speed(graded: Graded | None) -> dict[str, float]:
-    if graded is None or graded.rollouts.interval is None:
+    interval = graded.rollouts.interval if graded else None
+    if graded is None or interval is None or not interval.seconds:  # 0 when the clock was set back
         return {}
-    seconds = graded.rollouts.interval.seconds
-    return {"rollout/tokens_per_second": graded.metrics["rollout/tokens"] / seconds}
+    return {"rollout/tokens_per_second": graded.metrics["rollout/tokens"] / interval.seconds}
 
 
 def _publish_metrics(update: Update, published: PublishReport) -> dict[str, float]:

@@ -43,11 +43,11 @@ def _publish(
 ) -> PublishReport:
     on_all(engines, lambda engine: engine.client.stamp(UNSTAMPED))
     on_all(engines, lambda engine: cache_prefixes(engine, staged.probe))
-    started = time.time()
+    started, paused = time.time(), time.monotonic()
     on_all(engines, lambda engine: engine.client.pause())
     try:
         sent = transfer(engines, staged)
-        transferred = time.time()
+        transfer_seconds = time.monotonic() - paused
         hashes = dict(on_all(engines, lambda engine: (engine.name, _verified_hash(engine, staged))))
     finally:
         on_all(engines, lambda engine: engine.client.resume())
@@ -66,10 +66,10 @@ def _publish(
     on_all(engines, lambda engine: engine.client.stamp(staged.version))
     return PublishReport(
         transport=transfer.name,
-        transfer_seconds=transferred - started,
+        transfer_seconds=transfer_seconds,
         interval=Interval.since(started),
         sent_bytes=sent,
-        gb_per_second=staged.manifest.bytes * len(engines) / (transferred - started) / 1e9,
+        gb_per_second=staged.manifest.bytes * len(engines) / transfer_seconds / 1e9,
         engine_hashes=hashes,
         probe_abs_diff_max=alignment.max,
     )

@@ -3,7 +3,6 @@
 from pydantic import BaseModel
 
 from infra.store.base import KeyExistsError
-from tasks.record.best import aliases_of, best_version
 from tasks.record.manifest import Manifest
 from tasks.record.run import Run
 from tasks.record.stored import RecordUnreadable, create_record, read_record
@@ -70,24 +69,11 @@ def read_manifest(run: Run, weights: WeightVersion) -> Manifest:
 
 def exported_versions(run: Run) -> list[int]:
     """The versions whose weights are still in the store, ascending."""
-    return _numbers(run.store.list_folders(f"{run.id}/weights"))
+    return numbers_in(run.store.list_folders(f"{run.id}/weights"))
 
 
-def prune_weights(run: Run, current: int) -> None:
-    """Remove exported folders beyond publish.keep_versions.
-
-    Version 0, the current one, the best one and those that an alias of MLflow's registry names stay.
-    """
-    keep = run.config.publish.keep_versions
-    if keep is None:
-        return
-    kept = {0, current, best_version(run), *aliases_of(run).values()}
-    for number in _numbers(run.store.list(f"{run.id}/weights"))[:-keep]:
-        if number not in kept:
-            run.store.remove(run.weights_key(number))
-
-
-def _numbers(keys: list[str]) -> list[int]:
+def numbers_in(keys: list[str]) -> list[int]:
+    """The versions whose weights keys belong to, ascending."""
     return sorted({int(part) for key in keys if (part := key.split("/")[2]).isdigit()})
 
 

@@ -67,25 +67,20 @@ def read_ledger(run: Run) -> list[VersionRecord]:
     """
     commits = run.commits.all()
     committed = {commit.version: commit for commit in commits}
+    staged = set(staged_numbers(run))
     credited, evaluated = credits_of(commits), metrics_by_version(run)
     records = []
-    for number in sorted(committed.keys() | set(staged_numbers(run))):
+    for number in sorted(committed.keys() | staged):
         commit = committed.get(number)
-        weights = _weights(run, number, commit)
+        weights = read_version(run, number) if number in staged else committed[number].weights
+        if commit is not None and weights.hash != commit.weights.hash:
+            raise RecordUnreadable(
+                f"run {run.id}: version {number} was staged with hash {weights.hash} but step {commit.step} "
+                f"committed {commit.weights.hash}: the run store was changed by hand"
+            )
         state: State = "staged" if commit is None else "published" if commit is commits[-1] else "retired"
         records.append(_record(weights, state, commit, credited.get(number), evaluated.get(number)))
     return records
-
-
-def _weights(run: Run, number: int, commit: StepCommit | None) -> WeightVersion:
-    if commit is None:
-        return read_version(run, number)
-    if number in staged_numbers(run) and (staged := read_version(run, number)).hash != commit.weights.hash:
-        raise RecordUnreadable(
-            f"run {run.id}: version {number} was staged with hash {staged.hash} but step {commit.step} "
-            f"committed {commit.weights.hash}: the run store was changed by hand"
-        )
-    return commit.weights
 
 
 def _record(

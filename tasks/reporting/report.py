@@ -71,7 +71,7 @@ def report_of(run: Run) -> RunReport:
     """The report of a run as it stands; every figure is None while nothing is committed."""
     commits = run.commits.all()
     steps = [commit for commit in commits if commit.step > 0]
-    newest = commits[-1] if commits else None
+    newest, best = commits[-1] if commits else None, best_version(run)
     return RunReport(
         run_id=run.id,
         description=run.config.description,
@@ -79,7 +79,7 @@ def report_of(run: Run) -> RunReport:
         steps_wanted=run.config.loop.steps,
         version=newest.version if newest else None,
         hash=newest.weights.hash if newest else None,
-        best=next((record for record in read_ledger(run) if record.version == best_version(run)), None),
+        best=next((record for record in read_ledger(run) if record.version == best), None),
         reward_first=_mean(steps[:1], "reward/mean"),
         reward_last=_mean(steps[-5:], "reward/mean"),
         logprob_abs_diff_max=max(_values(steps, "divergence/logprob_abs_diff_max"), default=None),

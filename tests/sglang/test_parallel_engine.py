@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from tests.support.chaos import servers_below
 from tests.support.command import CONFIGS
 from tests.support.engines import TINY_MODEL, altered_copy, reference_logprobs
 from tests.support.models import SIZES, save_model
+from tests.support.versions import version_named
 
 SEQUENCES = [[1, 40, 41, 42, 43, 44], [1, 60, 61, 62, 320]]
 
@@ -57,7 +59,9 @@ def staged(folder: Path, version: int) -> StagedVersion:
     """A folder as a trainer that holds its weights would stage it."""
     logprobs = [reference_logprobs(folder, sequence).tolist() for sequence in SEQUENCES]
     manifest = Manifest.of(load_file(folder / "model.safetensors"))
-    return StagedVersion(version, folder, manifest, Probe(sequences=SEQUENCES, logprobs=logprobs))
+    return StagedVersion(
+        version_named(version, manifest), folder, manifest, Probe(sequences=SEQUENCES, logprobs=logprobs)
+    )
 
 
 def test_two_ranks_hold_what_is_published_and_start_together(run: Run, model: Path, tmp_path: Path) -> None:
@@ -73,7 +77,7 @@ def test_two_ranks_hold_what_is_published_and_start_together(run: Run, model: Pa
     with pytest.raises(PublishRefused, match=r"version 2 refused: engine-0 holds 2 of .*qkv_proj"):
         publish(
             [engine],
-            StagedVersion(2, other, staged(model, 2).manifest, staged(model, 2).probe),
+            replace(staged(model, 2), folder=other),
             FromDisk(),
             PublishConfig(),
         )

@@ -135,7 +135,7 @@ class FakeTrainer(TrainerGroup):
             self.applied.append((step, batch, version))
         elif step != self.step:
             raise StepOutOfOrder(f"step {step} was asked of a trainer that has applied step {self.step}")
-        return TrainReport(step=step, optimizer_steps=1, metrics={"policy/loss": self._loaded()}, seconds=0.5)
+        return TrainReport(step=step, optimizer_steps=1, metrics={"policy/loss": self._loaded()}, credits=())
 
     def score(self, sequences: list[list[int]]) -> list[list[float]]:
         self._enter("score")

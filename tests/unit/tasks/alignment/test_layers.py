@@ -17,6 +17,7 @@ from tasks.publishing.staged import StagedVersion
 from tasks.training.rank import TrainerRank
 from tests.support.models import MODELS, save_model
 from tests.support.training import single_trainer
+from tests.support.versions import version_named
 
 SEQUENCES = [[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1]]
 
@@ -35,7 +36,10 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str
                 trainer = running.enter_context(single_trainer(model))
                 manifest = trainer.export(model / "exported", model)
                 probe = Probe(sequences=SEQUENCES, logprobs=trainer.score(SEQUENCES))
-                made[name] = trainer, StagedVersion(0, model / "exported", manifest, probe)
+                made[name] = (
+                    trainer,
+                    StagedVersion(version_named(0, manifest), model / "exported", manifest, probe),
+                )
             return made[name]
 
         yield export

@@ -12,7 +12,7 @@ from tasks.publishing.delta import write_delta
 from tasks.publishing.mirror import forget_mirror, mirror
 from tasks.record.manifest import Manifest
 from tasks.record.run import Run
-from tasks.record.versions import read_manifest
+from tasks.record.versions import read_manifest, read_version
 from tests.support.versions import stage_tensors
 
 
@@ -23,7 +23,7 @@ def staged(revised: Callable[..., Run], run: Run) -> Run:
     for step in range(3):
         stage_tensors(run, {"layer": torch.arange(4096.0) + step / 1e4, "norm": torch.ones(4)}, step)
         if step:
-            write_delta(run, read_manifest(run, step))
+            write_delta(run, read_version(run, step))
     return run
 
 
@@ -31,7 +31,7 @@ def assert_holds(run: Run, folder: Path, version: int) -> None:
     """The folder is a checkpoint of the version, with what belongs beside its weights."""
     with HfCheckpoint(folder) as checkpoint:
         held = {name: checkpoint.whole(name) for name in checkpoint.names}
-    assert Manifest.of(held) == read_manifest(run, version).manifest
+    assert Manifest.of(held) == read_manifest(run, read_version(run, version))
     assert (folder / "config.json").exists()
 
 
@@ -110,7 +110,7 @@ def test_the_parent_of_versions_that_were_refused_stays(staged: Run) -> None:
         mirror(staged, version)
     second_try = stage_tensors(staged, {"layer": torch.zeros(4096), "norm": torch.ones(4)}, 2, parent=1)
     mirror(staged, 2)
-    mirror(staged, second_try)
+    mirror(staged, second_try.number)
     assert mirror(staged, 1).sent_bytes == 0
 
 

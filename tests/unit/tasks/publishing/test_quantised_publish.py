@@ -29,6 +29,7 @@ from tests.support.engines import TINY_MODEL, altered_copy, reference_logprobs, 
 from tests.support.faulty_engine import faulty_engine
 from tests.support.quantised import QUANTISED, dequantised_copy
 from tests.support.training import graded_batch, single_trainer
+from tests.support.versions import version_named
 
 SEQUENCES = [[1, 40, 41, 42, 43, 44], [1, 60, 61, 62]]
 BUCKET_BYTES = 40_000
@@ -47,7 +48,7 @@ def trainer_of(name: str) -> Iterator[TrainerRank]:
 def staged(trainer: TrainerRank, folder: Path, version: int) -> StagedVersion:
     manifest = trainer.export(folder, TINY_MODEL)
     probe = Probe(sequences=SEQUENCES, logprobs=trainer.score(SEQUENCES))
-    return StagedVersion(version, folder, manifest, probe)
+    return StagedVersion(version_named(version, manifest), folder, manifest, probe)
 
 
 def held(engine: Engine) -> dict[str, str]:

@@ -13,9 +13,11 @@ from tasks.publishing.transport import FromDisk, FromPublisher, FromTrainer
 from tasks.record.manifest import Manifest
 from tasks.training.group import TrainerError, TrainerLost
 from tests.support.fakes import FakeEngine, FakeTrainer, Wire, tensors_of
+from tests.support.versions import version_named
 
 WEIGHTS = 4.0
-STAGED = StagedVersion(1, Path("000001"), Manifest.of(tensors_of(WEIGHTS)), Probe(sequences=[], logprobs=[]))
+HELD = Manifest.of(tensors_of(WEIGHTS))
+STAGED = StagedVersion(version_named(1, HELD), Path("000001"), HELD, Probe(sequences=[], logprobs=[]))
 
 
 @pytest.fixture
