@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tasks.record.commits import StepCommit
-from tasks.record.credit import VersionCredit, credits_of
+from tasks.record.commits import StepCommit, credits_of
+from tasks.record.credit import VersionCredit
 from tests.support.versions import credit_of
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tasks.record.commits import StepCommit
-from tasks.record.credit import VersionCredit, credits_of
+from tasks.record.commits import StepCommit, credits_of
+from tasks.record.credit import VersionCredit
 from tasks.record.samples import Group, Problem, RolloutBatch, Sample, VersionSpan
 from tasks.training.credit import credits_in
 from tests.support.training import graded_batch
