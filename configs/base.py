@@ -15,6 +15,7 @@ from pydantic import (
     SerializeAsAny,
     Tag,
     ValidationInfo,
+    WithJsonSchema,
 )
 
 
@@ -39,6 +40,17 @@ class Kind(Section):
         return _load(self.owner)(self)
 
 
+_OWN_FORM = WithJsonSchema(
+    {
+        "title": "A kind of your own",
+        "type": "object",
+        "properties": {"kind": {"type": "string", "pattern": ":"}},
+        "required": ["kind"],
+    }
+)
+"""What a typed form knows of a kind that is imported later: no other kind matches it, whatever its fields."""
+
+
 def one_of(base: type[Kind], *kinds: type[Kind]) -> Any:
     """The type of a field that holds one of `kinds`, or a kind of the user's own.
 
@@ -59,7 +71,7 @@ def one_of(base: type[Kind], *kinds: type[Kind]) -> Any:
         return own.model_validate(settings, context=info.context)
 
     tagged = [Annotated[kind, Tag(name)] for name, kind in known.items()]
-    tagged.append(Annotated[SerializeAsAny[base], BeforeValidator(imported), Tag("own")])  # type: ignore[valid-type, misc]
+    tagged.append(Annotated[SerializeAsAny[base], BeforeValidator(imported), _OWN_FORM, Tag("own")])  # type: ignore[valid-type, misc]
     names = ", ".join(f'"{name}"' for name in known)
     discriminator = Discriminator(
         tag_of,
