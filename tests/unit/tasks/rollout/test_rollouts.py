@@ -39,7 +39,7 @@ def served(
 
 
 def problems_from(run: Run, cursor: int) -> list[Problem]:
-    return build_source(run.config.problems).training(run.config.seed, cursor, PROMPTS)
+    return build_source(run.config).training(run.config.seed, cursor, PROMPTS)
 
 
 def problems_of(run: Run, made: Rollouts) -> list[Problem]:
@@ -59,7 +59,7 @@ def test_the_next_batch_goes_on_where_the_one_in_flight_ends(served: Run) -> Non
     first = rollouts_of(served, 1, VERSION, cursor=0)
     ahead = rollouts_of(served, 2, VERSION, first.cursor)  # nothing is committed meanwhile
     both = problems_of(served, first) + problems_of(served, ahead)
-    assert both == build_source(served.config.problems).training(served.config.seed, 0, 2 * PROMPTS)
+    assert both == build_source(served.config).training(served.config.seed, 0, 2 * PROMPTS)
     assert ahead.cursor == 2 * PROMPTS
 
 
