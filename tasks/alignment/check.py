@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tasks.alignment.layers import compare_layers
-from tasks.fleet.engines import EngineFleet
+from tasks.fleet.engines import Fleet
 from tasks.probe.probe import Probe
 from tasks.probe.records import save_alignment
 from tasks.probe.report import AlignmentReport
@@ -24,7 +24,7 @@ def check_alignment(run: Run, version: int, layers: bool = False) -> AlignmentRe
     staged, trainer = read_staged(run, version), ready_trainer(run)
     sequences = staged.probe.sequences
     staged = replace(staged, probe=Probe(sequences=sequences, logprobs=trainer.score(sequences)))
-    engines = EngineFleet(run).start(staged.folder)
+    engines = Fleet(run).start(staged.folder)
     found: list[AlignmentReport] = []
     publish(engines, staged, FromDisk(), run.config.publish, judge=found.append)
     report = found[0]

@@ -7,7 +7,7 @@ from ray.exceptions import RayError
 
 from configs.errors import RunFailure, UserError
 from infra.engines.client import EngineTimeout
-from tasks.fleet.engines import Engine, EngineFleet
+from tasks.fleet.engines import Engine, Fleet
 from tasks.probe.records import record_alignment
 from tasks.publishing.delta import offer_delta
 from tasks.publishing.publish import PublishRefused, publish
@@ -23,7 +23,7 @@ def publish_version(run: Run, version: int, parent: int | None) -> PublishReport
     staged = read_staged(run, version)
     if run.config.publish.transport == "delta":
         offer_delta(run, version)
-    fleet = EngineFleet(run)
+    fleet = Fleet(run)
     engines = fleet.start(staged.folder)
     try:
         return _publish(run, engines, staged, _transfer(run))
@@ -37,18 +37,20 @@ def publish_version(run: Run, version: int, parent: int | None) -> PublishReport
         raise
 
 
-def ensure_served(run: Run, version: int) -> None:
-    """Have all the run's engines hold a version, verified.
+def ensure_served(fleet: Fleet, version: int) -> None:
+    """Have all engines of a fleet hold a version, verified.
 
     An engine that is down is started again, and one that holds anything else gets the version from its
     exported folder, with hashes and probe checked, before prompts for the version can reach it.
     """
-    fleet = EngineFleet(run)
-    serving = {engine.name for engine in fleet.serving(version)}
-    if len(serving) < run.config.engine.count:
+    run, serving = fleet.run, {engine.name for engine in fleet.serving(version)}
+    if len(serving) < fleet.engine.count:
         staged = read_staged(run, version)
         behind = [engine for engine in fleet.start(staged.folder, probe=True) if engine.name not in serving]
-        _publish(run, behind, staged, _from_store(run))
+        if fleet.role == "rollout":
+            _publish(run, behind, staged, _from_store(run))
+        else:  # the alignment on record stays that of the engines that the version was published to
+            publish(behind, staged, FromDisk(), run.config.publish)
 
 
 def _publish(run: Run, engines: list[Engine], staged: StagedVersion, transfer: Transfer) -> PublishReport:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from infra.engines.client import EngineError
 from infra.engines.tensors import buckets, pack
-from tasks.fleet.engines import Engine, EngineFleet, on_all
+from tasks.fleet.engines import Engine, Fleet, on_all
 from tasks.model.bridge.checkpoint import HfCheckpoint
 from tasks.publishing.mirror import mirror
 from tasks.publishing.staged import StagedVersion
@@ -57,7 +57,7 @@ class FromMirror:
 
     def __call__(self, engines: list[Engine], staged: StagedVersion) -> int:
         """See Transfer."""
-        copies = EngineFleet(self.run).on_machines(mirror, self.run, staged.version)
+        copies = Fleet(self.run).on_machines(mirror, self.run, staged.version)
         for because in {copy.fetched_because for copy in copies if copy.fetched_because}:
             log.warning("%s: a machine fetched the whole of it", because)
         folder = copies[0].folder

@@ -14,7 +14,7 @@ from configs.run import RunConfig
 from configs.weights import PublishConfig
 from infra.cluster.local import LocalCluster
 from infra.home import Home
-from tasks.fleet.engines import EngineFleet
+from tasks.fleet.engines import Fleet
 from tasks.probe.probe import Probe
 from tasks.publishing.publish import PublishRefused, publish
 from tasks.publishing.staged import StagedVersion
@@ -49,7 +49,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     run = Run(id="two-nodes", config=RunConfig.model_validate(preset), home=home)
     LocalCluster(home).start()
     yield run
-    EngineFleet(run).stop()
+    Fleet(run).stop()
     LocalCluster(home).stop()
 
 
@@ -61,7 +61,7 @@ def staged(folder: Path, version: int) -> StagedVersion:
 
 
 def test_two_ranks_hold_what_is_published_and_start_together(run: Run, model: Path, tmp_path: Path) -> None:
-    fleet = EngineFleet(run)
+    fleet = Fleet(run)
     (engine,) = fleet.start(model)
     assert [rank.place.tp_rank for rank in engine.client.checksums()] == [0, 1]
     changed = altered_copy(model, tmp_path / "changed", lambda _, tensor: tensor * 1.01)
