@@ -35,7 +35,10 @@ from tasks.fleet.engines import Engine
 from tasks.probe.probe import Probe
 from tasks.publishing.publish import publish
 from tasks.publishing.staged import StagedVersion
-from tasks.publishing.transport import FromDisk, FromPublisher, FromTrainer, Transfer
+from tasks.publishing.transports.base import Transfer
+from tasks.publishing.transports.disk import Disk
+from tasks.publishing.transports.process_group import Broadcast
+from tasks.publishing.transports.tensor import Sending
 from tasks.record.commits import PublishReport
 from tasks.record.manifest import Manifest
 from tasks.training.rank import TrainerRank
@@ -53,7 +56,7 @@ def measure_publish(folder: Path) -> Table:
         staged = _stage(trainer, folder)
         with ExitStack() as stack:
             served = [stack.enter_context(_engine(staged, folder, number)) for number in range(2)]
-            transfers = (FromDisk(), FromPublisher(BUCKET_MIB * 2**20), FromTrainer(trainer, "gloo"))
+            transfers = (Disk(), Sending(BUCKET_MIB * 2**20), Broadcast(trainer, "gloo"))
             table = Table(
                 "publish",
                 "GB/s",

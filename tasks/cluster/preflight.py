@@ -19,13 +19,10 @@ from tasks.model.errors import TrainerError
 from tasks.model.recipe import publish_recipe
 from tasks.model.source import prepare_model, prepared_tokenizer
 from tasks.problems import build_source
-from tasks.publishing.mirror import mirror_root
 
 _SPARE_BYTES = 1 << 30
 _CHECKPOINT_FACTOR = 3
 """Weights and Adam's two moments, relative to the weights."""
-_MIRROR_FACTOR = 3
-"""Copies of the served version, its parent and the one that is being made."""
 
 
 class PreflightError(UserError):
@@ -43,7 +40,7 @@ def preflight(config: RunConfig, home: Home) -> None:
     _check_vocabulary(config, model_path, home)
     build_source(config.problems)
     _check_store(config, home, model_path)
-    _check_mirror(config, home, model_path)
+    config.publish.transport.build().check(home, _weights_bytes(model_path))
     _check_engine(config.engine)
 
 
@@ -110,26 +107,6 @@ def _check_store(config: RunConfig, home: Home, model_path: Path) -> None:
         raise PreflightError(
             f"the run store needs {needed >> 20} MiB and has {free >> 20} MiB free: "
             f"lower publish.keep_versions, free some, or set {place} elsewhere"
-        )
-
-
-def _check_mirror(config: RunConfig, home: Home, model_path: Path) -> None:
-    """This machine has room for its own copies of the weights, where it is to keep any."""
-    if config.publish.transport != "delta":
-        return
-    root = mirror_root(config, home)
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PreflightError(
-            f"publish.mirror {root} cannot be used ({error.strerror}): permit writing there, or set it to "
-            "another folder"
-        ) from None
-    free, needed = shutil.disk_usage(root).free, _MIRROR_FACTOR * _weights_bytes(model_path) + _SPARE_BYTES
-    if free < needed:
-        raise PreflightError(
-            f"publish.mirror needs {needed >> 20} MiB and {root} has {free >> 20} MiB free: free some, or "
-            "set it to another folder"
         )
 
 

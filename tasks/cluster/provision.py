@@ -5,13 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import ray
-from ray.exceptions import RayError
 
 from infra.cluster.local import LocalCluster
-from infra.engines.client import EngineTimeout
 from tasks.fleet.engines import Fleet, stop_fleets
 from tasks.model.source import prepare_model
-from tasks.publishing.mirror import forget_mirror
 from tasks.record.run import Run
 from tasks.record.versions import exported_versions
 from tasks.reporting.tracking import TRACKER, TrackingActor
@@ -50,9 +47,7 @@ def release(run: Run) -> None:
     """Stop engines, trainer and cluster; fine when some or all of them are gone."""
     try:
         if ray.is_initialized():
-            if run.config.publish.transport == "delta":
-                with contextlib.suppress(EngineTimeout, RayError):
-                    Fleet(run).on_machines(forget_mirror, run)
+            run.config.publish.transport.build().forget(run)
             stop_fleets(run)
             with contextlib.suppress(TrainerLost, TimeoutError):
                 TrainerGroup.connect(run).stop()

@@ -6,7 +6,6 @@ import time
 import ray
 
 from tasks.grading.graded import Graded
-from tasks.publishing.delta import prune_deltas
 from tasks.record.commits import PublishReport, StepCommit
 from tasks.record.run import Run
 from tasks.record.versions import prune_weights
@@ -43,7 +42,7 @@ def write_commit(
     _notify_tracker(run)
     prune_checkpoints(run)
     prune_weights(run, commit.version)
-    prune_deltas(run, commit.version)
+    run.config.publish.transport.build().prune(run, commit.version)
     return commit
 
 

@@ -9,31 +9,29 @@ from configs.errors import RunFailure, UserError
 from infra.engines.client import EngineTimeout
 from tasks.fleet.engines import Engine, Fleet
 from tasks.probe.records import record_alignment
-from tasks.publishing.delta import offer_delta
 from tasks.publishing.publish import PublishRefused, publish
 from tasks.publishing.staged import StagedVersion, read_staged
-from tasks.publishing.transport import FromDisk, FromMirror, FromPublisher, FromTrainer, Transfer
+from tasks.publishing.transports.base import Transfer
+from tasks.publishing.transports.disk import Disk
 from tasks.record.commits import PublishReport
 from tasks.record.run import Run
-from tasks.training.group import TrainerGroup, TrainerLost
 
 
 def publish_version(run: Run, version: int, parent: int | None) -> PublishReport:
     """Bring the trainer's version to every engine; when one refuses, the engines go back to the parent."""
     staged = read_staged(run, version)
-    if run.config.publish.transport == "delta":
-        offer_delta(run, version)
+    transfer = _transfer(run, version, held=True)
     fleet = Fleet(run)
     engines = fleet.start(staged.folder)
     try:
-        return _publish(run, engines, staged, _transfer(run))
+        return _publish(run, engines, staged, transfer)
     except EngineTimeout:
         fleet.start(staged.folder, probe=True)  # the next try finds the engine that hung started anew
         raise
     except PublishRefused:
         if parent is not None:
             with contextlib.suppress(RunFailure, UserError, OSError, RayError):  # the refusal is the news
-                _publish(run, engines, read_staged(run, parent), _from_store(run))
+                _publish(run, engines, read_staged(run, parent), _transfer(run, parent, held=False))
         raise
 
 
@@ -48,26 +46,15 @@ def ensure_served(fleet: Fleet, version: int) -> None:
         staged = read_staged(run, version)
         behind = [engine for engine in fleet.start(staged.folder, probe=True) if engine.name not in serving]
         if fleet.role == "rollout":
-            _publish(run, behind, staged, _from_store(run))
+            _publish(run, behind, staged, _transfer(run, version, held=False))
         else:  # the alignment on record stays that of the engines that the version was published to
-            publish(behind, staged, FromDisk(), run.config.publish)
+            publish(behind, staged, Disk(), run.config.publish)
 
 
 def _publish(run: Run, engines: list[Engine], staged: StagedVersion, transfer: Transfer) -> PublishReport:
     return publish(engines, staged, transfer, run.config.publish, judge=partial(record_alignment, run))
 
 
-def _transfer(run: Run) -> Transfer:
-    """The configured transport; from the store when the trainer that would broadcast is gone."""
-    publish = run.config.publish
-    if publish.transport == "tensor":
-        return FromPublisher(publish.bucket_bytes)
-    if publish.transport == "process_group":
-        with contextlib.suppress(TrainerLost):
-            return FromTrainer(TrainerGroup.connect(run), run.config.trainer.backend)
-    return _from_store(run)
-
-
-def _from_store(run: Run) -> Transfer:
-    """From the exported folder, or the machines' copies of it."""
-    return FromMirror(run) if run.config.publish.transport == "delta" else FromDisk()
+def _transfer(run: Run, version: int, held: bool) -> Transfer:
+    transfer: Transfer = run.config.publish.transport.build().prepare(run, version, held)
+    return transfer

@@ -44,7 +44,7 @@ def note(folder: Path) -> int:
 
 
 def refuse() -> None:
-    raise StoreError("publish.mirror is full: set it to another folder")
+    raise StoreError("publish.transport.mirror is full: set it to another folder")
 
 
 def dawdle() -> None:
@@ -59,7 +59,7 @@ def test_two_engines_of_a_machine_are_one_machine(two: Run, tmp_path: Path) -> N
 def test_a_failure_keeps_its_type_and_its_line(two: Run) -> None:
     with pytest.raises(StoreError) as told:
         Fleet(two).on_machines(refuse)
-    assert str(told.value) == "publish.mirror is full: set it to another folder"
+    assert str(told.value) == "publish.transport.mirror is full: set it to another folder"
 
 
 def test_a_machine_that_takes_too_long_is_a_timeout(two: Run, revised: Callable[..., Run]) -> None:
