@@ -30,7 +30,7 @@ from configs.engine import EmbeddedEngine
 from configs.run import RunConfig
 from infra.engines.client import EngineClient
 from infra.engines.launch import launch
-from infra.process import free_port, spawn, stop_tree, wait_until
+from infra.process import LOOPBACK, free_port, spawn, stop_tree, wait_until
 from tasks.fleet.engines import Engine
 from tasks.probe.probe import Probe
 from tasks.publishing.publish import publish
@@ -127,7 +127,7 @@ def _stage(trainer: TrainerRank, folder: Path) -> StagedVersion:
 def _engine(staged: StagedVersion, folder: Path, number: int) -> Iterator[tuple[Engine, int]]:
     """An engine and its process."""
     port, config = free_port(), EmbeddedEngine()
-    server = launch(config, staged.folder, port)
+    server = launch(config, staged.folder, LOOPBACK, port)
     process = spawn(server.command, folder / f"engine-{number}.log", server.env)
     client = EngineClient(f"http://127.0.0.1:{port}")
     try:

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from configs.base import Section
+from configs.cluster import Cluster, LocalClusterConfig
 from configs.engine import EmbeddedEngine, EngineConfig, SGLangEngine
 from configs.evaluation import EvaluationConfig
 from configs.model import ModelConfig
@@ -46,16 +47,18 @@ class RunConfig(Section):
     publish: PublishConfig = PublishConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     store: StoreConfig = LocalStoreConfig()
+    cluster: Cluster = LocalClusterConfig()
+    """Whose machines the run takes."""
 
     @property
     def number_format(self) -> str:
         """Of the published weights."""
         return self.publish.format or self.engine.dtype
 
-    @field_validator("engine", "store", mode="before")
+    @field_validator("engine", "store", "cluster", mode="before")
     @classmethod
     def _kind_has_a_default(cls, section: Any, info: ValidationInfo) -> Any:
-        default = {"engine": "embedded", "store": "local"}[info.field_name or ""]
+        default = {"engine": "embedded", "store": "local", "cluster": "local"}[info.field_name or ""]
         return {"kind": default, **section} if isinstance(section, dict) else section
 
     @model_validator(mode="after")

@@ -9,6 +9,7 @@ from configs.engine import EngineConfig, SGLangEngine
 from configs.errors import UserError
 from configs.run import RunConfig
 from configs.store import LocalStoreConfig
+from infra.address import Address
 from infra.engines.checkpoint import WeightsMismatch, read_checkpoint
 from infra.home import Home
 from infra.process import port_is_free
@@ -41,10 +42,10 @@ def preflight(config: RunConfig, home: Home) -> None:
     build_source(config.problems)
     _check_store(config, home, model_path)
     config.publish.transport.build().check(home, _weights_bytes(model_path))
-    _check_engine(config.engine)
+    _check_engine(config.engine, config.cluster.build(home).address())
 
 
-def _check_engine(engine: EngineConfig) -> None:
+def _check_engine(engine: EngineConfig, address: Address) -> None:
     if isinstance(engine, SGLangEngine) and not os.access(engine.python, os.X_OK):
         raise PreflightError(
             f"engine.python {engine.python} is not there: `make sglang-env` makes an environment with SGLang"
@@ -56,7 +57,7 @@ def _check_engine(engine: EngineConfig) -> None:
     if engine.port is None:
         return
     for port in range(engine.port, engine.port + engine.count):
-        if not port_is_free(port):
+        if not port_is_free(port, address.bind):
             raise PreflightError(f"engine.port {port} is taken: choose another, or leave it out")
 
 

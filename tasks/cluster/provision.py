@@ -6,7 +6,6 @@ from pathlib import Path
 
 import ray
 
-from infra.cluster.local import LocalCluster
 from tasks.fleet.engines import Fleet, stop_fleets
 from tasks.model.source import prepare_model
 from tasks.record.run import Run
@@ -23,7 +22,7 @@ def provision(run: Run, trainer: bool = True) -> None:
     to hold quantised weights start with the first publish, before which there are none.
     """
     needed = trainer or run.config.evaluation.engines is None
-    LocalCluster(run.home).start()
+    run.config.cluster.build(run.home).start()
     weights = _starting_weights(run) if needed else None
     ray.remote(TrackingActor).options(
         name=TRACKER, namespace=run.namespace, get_if_exists=True, lifetime="detached", num_cpus=0
@@ -52,4 +51,4 @@ def release(run: Run) -> None:
             with contextlib.suppress(TrainerLost, TimeoutError):
                 TrainerGroup.connect(run).stop()
     finally:
-        LocalCluster(run.home).stop()
+        run.config.cluster.build(run.home).stop()

@@ -171,12 +171,13 @@ class Fleet:
 
     def _actors(self, index: int, model_path: Path) -> list[Any]:
         config, logs = self.engine, self.run.home.logs / self.run.id
+        cluster = self.run.config.cluster.build(self.run.home)
         return [
             named_actor(
                 self.run,
                 name,
                 EngineActor,
-                *(config, index, model_path, logs / f"{name}.log", rank),
+                *(config, index, model_path, logs / f"{name}.log", cluster, rank),
                 devices=config.devices,
             )
             for rank, name in enumerate(self._members(index))

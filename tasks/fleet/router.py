@@ -30,7 +30,9 @@ class FleetRouter:
         """
         start_timeout_s, prompt_timeout_s = self._engine.start_timeout_s, self._run.config.rollout.timeout_s
         log = self._run.home.logs / self._run.id / f"{self._name}.log"
-        actor = named_actor(self._run, self._name, RouterActor, start_timeout_s, prompt_timeout_s, log)
+        cluster = self._run.config.cluster.build(self._run.home)
+        given = (start_timeout_s, prompt_timeout_s, log, cluster)
+        actor = named_actor(self._run, self._name, RouterActor, *given)
         client = self._client(ray.get(actor.start.remote(), timeout=start_timeout_s + 60))
         try:
             client.serve(urls)

@@ -12,7 +12,6 @@ from transformers import LlamaConfig
 from configs.loading import load_config
 from configs.run import RunConfig
 from configs.weights import PublishConfig
-from infra.cluster.local import LocalCluster
 from infra.home import Home
 from tasks.fleet.engines import Fleet
 from tasks.probe.probe import Probe
@@ -47,10 +46,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     preset["engine"] |= {"tensor_parallel": 2, "nodes": 2, "context_length": 64}
     preset["rollout"]["max_new_tokens"] = 16
     run = Run(id="two-nodes", config=RunConfig.model_validate(preset), home=home)
-    LocalCluster(home).start()
+    run.config.cluster.build(home).start()
     yield run
     Fleet(run).stop()
-    LocalCluster(home).stop()
+    run.config.cluster.build(home).stop()
 
 
 def staged(folder: Path, version: int) -> StagedVersion:
