@@ -13,8 +13,8 @@ from infra.process import free_port
 from tasks.model.bridge.checkpoint import HfCheckpoint
 from tasks.model.bridge.writer import write_checkpoint
 from tasks.model.recipe import publish_recipe
-from tasks.publishing.delta import write_delta
-from tasks.publishing.mirror import mirror
+from tasks.publishing.transports.delta_files import write_delta
+from tasks.publishing.transports.mirror import mirror
 from tasks.record.run import Run
 from tasks.record.samples import Group, Problem, RolloutBatch, Sample, VersionSpan
 from tasks.record.versions import read_version, stage_version
@@ -54,12 +54,12 @@ def _row(config: RunConfig, folder: Path) -> list[str]:
     run = Run(id=config.number_format.replace("_", "-"), config=config, home=Home(folder / "home"))
     for version in (0, 1):
         _stage(run, folder / str(version), version)
-    mirror(run, 0)
+    mirror(run, 0, run.home.mirror)
     weights = read_version(run, 1)
     started = time.monotonic()
     write_delta(run, weights)
     made = time.monotonic()
-    sent = mirror(run, 1).sent_bytes
+    sent = mirror(run, 1, run.home.mirror).sent_bytes
     applied = time.monotonic()
     full = weights.bytes
     return [

@@ -30,12 +30,15 @@ from configs.engine import EmbeddedEngine
 from configs.run import RunConfig
 from infra.engines.client import EngineClient
 from infra.engines.launch import launch
-from infra.process import free_port, spawn, stop_tree, wait_until
+from infra.process import LOOPBACK, free_port, spawn, stop_tree, wait_until
 from tasks.fleet.engines import Engine
 from tasks.probe.probe import Probe
 from tasks.publishing.publish import publish
 from tasks.publishing.staged import StagedVersion
-from tasks.publishing.transport import FromDisk, FromPublisher, FromTrainer, Transfer
+from tasks.publishing.transports.base import Transfer
+from tasks.publishing.transports.disk import Disk
+from tasks.publishing.transports.process_group import Broadcast
+from tasks.publishing.transports.tensor import Sending
 from tasks.record.commits import PublishReport
 from tasks.record.manifest import Manifest
 from tasks.record.weight_version import WeightVersion
@@ -54,7 +57,7 @@ def measure_publish(folder: Path) -> Table:
         staged = _stage(trainer, folder, config.number_format)
         with ExitStack() as stack:
             served = [stack.enter_context(_engine(staged, folder, number)) for number in range(2)]
-            transfers = (FromDisk(), FromPublisher(BUCKET_MIB * 2**20), FromTrainer(trainer, "gloo"))
+            transfers = (Disk(), Sending(BUCKET_MIB * 2**20), Broadcast(trainer, "gloo"))
             table = Table(
                 "publish",
                 "GB/s",
@@ -127,7 +130,7 @@ def _stage(trainer: TrainerRank, folder: Path, number_format: str) -> StagedVers
 def _engine(staged: StagedVersion, folder: Path, number: int) -> Iterator[tuple[Engine, int]]:
     """An engine and its process."""
     port, config = free_port(), EmbeddedEngine()
-    server = launch(config, staged.folder, port)
+    server = launch(config, staged.folder, LOOPBACK, port)
     process = spawn(server.command, folder / f"engine-{number}.log", server.env)
     client = EngineClient(f"http://127.0.0.1:{port}")
     try:

@@ -32,12 +32,12 @@ class Kind(Section):
 
     kind: str
     owner: ClassVar[str]
-    """The class that does the work, as `package.module:Class`; it is made of the settings alone. Named rather
-    than imported, since settings are read where torch is not."""
+    """The class that does the work, as `package.module:Class`; it is made of the settings and of what
+    `build` is given. Named rather than imported, since settings are read where torch is not."""
 
-    def build(self) -> Any:
+    def build(self, *given: Any) -> Any:
         """The object that does the work."""
-        return _load(self.owner)(self)
+        return _load(self.owner)(self, *given)
 
 
 _OWN_FORM = WithJsonSchema(

@@ -6,6 +6,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from configs.algorithm import AlgorithmConfig, DapoAlgorithm
 from configs.base import Section
+from configs.cluster import Cluster, LocalClusterConfig
 from configs.engine import EmbeddedEngine, EngineConfig, SGLangEngine
 from configs.evaluation import EvaluationConfig
 from configs.model import ModelConfig
@@ -50,6 +51,8 @@ class RunConfig(Section):
     publish: PublishConfig = PublishConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     store: StoreConfig = LocalStoreConfig()
+    cluster: Cluster = LocalClusterConfig()
+    """Whose machines the run takes."""
 
     @property
     def number_format(self) -> str:

@@ -6,7 +6,6 @@ import ray
 
 from tasks.committing.times import step_times
 from tasks.grading.graded import Graded
-from tasks.publishing.delta import prune_deltas
 from tasks.record.commits import PublishReport, StepCommit
 from tasks.record.evaluations import HELD_OUT, find_report
 from tasks.record.interval import Interval
@@ -54,7 +53,7 @@ def write_commit(
     _notify_tracker(run)
     prune_checkpoints(run)
     prune_weights(run, commit.version)
-    prune_deltas(run, commit.version)
+    run.config.publish.transport.build().prune(run, commit.version)
     return commit
 
 

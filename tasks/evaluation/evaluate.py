@@ -12,6 +12,7 @@ from configs.run import RunConfig
 from infra.engines.router import Servers
 from tasks.evaluation.answers import Answers, collect_answers
 from tasks.evaluation.scores import bootstrap_interval, majority_is_right, pass_at_k
+from tasks.fleet.engines import Fleet
 from tasks.fleet.serving import servers_of
 from tasks.model.source import prepared_tokenizer
 from tasks.problems import build_source
@@ -24,15 +25,15 @@ from tasks.record.samples import Problem
 log = logging.getLogger(__name__)
 
 
-def evaluated(run: Run, version: int, dataset: Path | None) -> EvaluationReport:
-    """The report of a version on a JSONL file, or on the run's held-out problems; kept in the store.
+def found_report(run: Run, version: int) -> EvaluationReport | None:
+    """What the store has of a version on the held-out problems, by the settings that the run has now."""
+    found = find_report(run, version, HELD_OUT)
+    return found if found and found.settings == run.config.evaluation else None
 
-    What was done already on the held-out problems, with the same settings, is found and not done again.
-    """
-    found = find_report(run, version, HELD_OUT) if dataset is None else None
-    if found and found.settings == run.config.evaluation:
-        return found
-    servers = servers_of(run, version)
+
+def evaluated(fleet: Fleet, version: int, dataset: Path | None) -> EvaluationReport:
+    """The report of a version on a JSONL file, or on the run's held-out problems; kept in the store."""
+    run, servers = fleet.run, servers_of(fleet, version)
     tokenizer = prepared_tokenizer(run.config.model, run.home)
     name = _name(dataset) if dataset else HELD_OUT
     report = evaluate(servers, _problems(run, dataset), tokenizer, run.config, name, version)

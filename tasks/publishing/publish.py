@@ -12,7 +12,7 @@ from tasks.probe.report import AlignmentReport, Misaligned
 from tasks.publishing.cached_prefix import cache_prefixes, prefix_difference, score_after_prefixes
 from tasks.publishing.layout import differences
 from tasks.publishing.staged import StagedVersion
-from tasks.publishing.transport import Transfer
+from tasks.publishing.transports.base import Transfer
 from tasks.record.commits import PublishReport
 from tasks.record.interval import Interval
 
@@ -46,7 +46,7 @@ def _publish(
     started, paused = time.time(), time.monotonic()
     on_all(engines, lambda engine: engine.client.pause())
     try:
-        sent = transfer(engines, staged)
+        sent = transfer.transfer(engines, staged)
         transfer_seconds = time.monotonic() - paused
         hashes = dict(on_all(engines, lambda engine: (engine.name, _verified_hash(engine, staged))))
     finally:

@@ -13,13 +13,12 @@ from transformers import LlamaConfig
 from configs.loading import load_config
 from configs.run import RunConfig
 from configs.weights import PublishConfig
-from infra.cluster.local import LocalCluster
 from infra.home import Home
-from tasks.fleet.engines import EngineFleet
+from tasks.fleet.engines import Fleet
 from tasks.probe.probe import Probe
 from tasks.publishing.publish import PublishRefused, publish
 from tasks.publishing.staged import StagedVersion
-from tasks.publishing.transport import FromDisk
+from tasks.publishing.transports.disk import Disk
 from tasks.record.manifest import Manifest
 from tasks.record.run import Run
 from tests.support.chaos import servers_below
@@ -49,10 +48,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     preset["engine"] |= {"tensor_parallel": 2, "nodes": 2, "context_length": 64}
     preset["rollout"]["max_new_tokens"] = 16
     run = Run(id="two-nodes", config=RunConfig.model_validate(preset), home=home)
-    LocalCluster(home).start()
+    run.config.cluster.build(home).start()
     yield run
-    EngineFleet(run).stop()
-    LocalCluster(home).stop()
+    Fleet(run).stop()
+    run.config.cluster.build(home).stop()
 
 
 def staged(folder: Path, version: int) -> StagedVersion:
@@ -65,11 +64,11 @@ def staged(folder: Path, version: int) -> StagedVersion:
 
 
 def test_two_ranks_hold_what_is_published_and_start_together(run: Run, model: Path, tmp_path: Path) -> None:
-    fleet = EngineFleet(run)
+    fleet = Fleet(run)
     (engine,) = fleet.start(model)
     assert [rank.place.tp_rank for rank in engine.client.checksums()] == [0, 1]
     changed = altered_copy(model, tmp_path / "changed", lambda _, tensor: tensor * 1.01)
-    report = publish([engine], staged(changed, 1), FromDisk(), PublishConfig())
+    report = publish([engine], staged(changed, 1), Disk(), PublishConfig())
     assert report.probe_abs_diff_max <= 1e-4
     assert [serving.name for serving in fleet.serving(1)] == ["engine-0"]
 
@@ -78,7 +77,7 @@ def test_two_ranks_hold_what_is_published_and_start_together(run: Run, model: Pa
         publish(
             [engine],
             replace(staged(model, 2), folder=other),
-            FromDisk(),
+            Disk(),
             PublishConfig(),
         )
 
@@ -87,4 +86,4 @@ def test_two_ranks_hold_what_is_published_and_start_together(run: Run, model: Pa
     (again,) = fleet.start(changed)
     assert again.client.url != engine.client.url  # the first was started anew with the second
     assert fleet.serving(1) == []
-    assert publish([again], staged(changed, 1), FromDisk(), PublishConfig()).probe_abs_diff_max <= 1e-4
+    assert publish([again], staged(changed, 1), Disk(), PublishConfig()).probe_abs_diff_max <= 1e-4

@@ -338,7 +338,7 @@ class FakeEngine(EngineClient):
 
 @dataclass
 class FakeFleet:
-    """What EngineFleet starts and finds."""
+    """What Fleet starts and finds."""
 
     clients: list[FakeEngine]
     started_on: list[Path] = field(default_factory=list)

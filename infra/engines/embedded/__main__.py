@@ -6,6 +6,8 @@ import socket
 import sys
 from pathlib import Path
 
+from infra.process import LOOPBACK
+
 
 def main() -> None:
     """Take the port, load the model, serve."""
@@ -43,7 +45,7 @@ def main() -> None:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m infra.engines.embedded", description=main.__doc__)
     parser.add_argument("--model-path", type=Path, required=True, help="checkpoint folder")
-    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--host", default=LOOPBACK)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--threads", type=int, default=1, help="CPU threads")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")

@@ -104,6 +104,8 @@ def test_an_algorithm_is_dapo_unless_said(preset):
         ("store={kind: s3, bucket: runs, prefix: /a}", ["store.prefix", "pattern"]),
         ("store={kind: s3, bucket: runs, endpoint_url: minio}", ["store.endpoint_url", "pattern"]),
         ("store={kind: s3, bucket: runs, secret: x}", ["store.secret: unknown key"]),
+        ("publish.transport=pigeon", ['publish.transport: kind must be one of "disk", "delta"']),
+        ("publish.transport={kind: delta, miror: x}", ["publish.transport.miror: unknown key"]),
         ("publish.format=fp8", ["publish.format", "'fp8_block', 'fp8_channel'"]),
         (
             "publish={format: fp8_channel}\nengine={kind: sglang, python: p}",

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from infra.engines.client import UNSTAMPED, EngineRefused, EngineTimeout, EngineUnreachable
-from tasks.fleet.engines import EngineFleet
+from tasks.fleet.engines import Fleet
 from tasks.fleet.serving import servers_of
 from tasks.probe.records import alignment_uri, read_alignment
 from tasks.publishing.publish import PublishRefused
@@ -39,8 +39,8 @@ def fleet(trainers: FakeTrainers, monkeypatch: pytest.MonkeyPatch) -> FakeFleet:
     fleet = FakeFleet([FakeEngine(trainers.wire), FakeEngine(trainers.wire)])
     for client in fleet.clients:
         client.up = False
-    monkeypatch.setattr(EngineFleet, "start", lambda _, *given, **named: fleet.start(*given, **named))
-    monkeypatch.setattr(EngineFleet, "serving", lambda _, version: fleet.serving(version))
+    monkeypatch.setattr(Fleet, "start", lambda _, *given, **named: fleet.start(*given, **named))
+    monkeypatch.setattr(Fleet, "serving", lambda _, version: fleet.serving(version))
     return fleet
 
 
@@ -148,8 +148,8 @@ def test_an_engine_that_hangs_in_a_publish_is_started_anew_for_the_next_try(
 
 def test_engines_that_serve_the_version_are_handed_out_untouched(two: Run, fleet: FakeFleet) -> None:
     publish_version(two, read_version(two, 1))
-    ensure_served(two, 1)
-    assert servers_of(two, 1) == fleet.clients
+    ensure_served(Fleet(two), 1)
+    assert servers_of(Fleet(two), 1) == fleet.clients
     assert [client.loads for client in fleet.clients] == [["000001"], ["000001"]]
     assert len(fleet.started_on) == 1
 
@@ -163,8 +163,8 @@ def test_an_engine_that_is_behind_gets_the_version_before_it_is_handed_out(
     late.up = behind != "down"
     late.hangs = behind == "hanging"
     late.version = 0 if behind == "on another version" else UNSTAMPED
-    ensure_served(two, 1)
-    assert servers_of(two, 1) == fleet.clients
+    ensure_served(Fleet(two), 1)
+    assert servers_of(Fleet(two), 1) == fleet.clients
     assert held(fleet) == [(1, 4.0), (1, 4.0)]
     assert [client.loads for client in fleet.clients] == [["000001"], ["000001", "000001"]]
 
@@ -174,7 +174,7 @@ def test_an_engine_that_does_not_take_the_version_is_not_handed_out(two: Run, fl
     fleet.clients[1].up = False
     fleet.clients[1].faults["checksums"] = EngineRefused("no checksums")
     with pytest.raises(PublishRefused, match="version 1 refused"):
-        ensure_served(two, 1)
+        ensure_served(Fleet(two), 1)
     assert fleet.serving(1) == fleet.engines()[:1]
 
 
@@ -183,9 +183,9 @@ def test_an_engine_that_dies_again_is_left_out(
 ) -> None:
     publish_version(two, read_version(two, 1))
     rounds = iter([fleet.engines()[:1], fleet.engines()[:1]])
-    monkeypatch.setattr(EngineFleet, "serving", lambda _, version: next(rounds))
-    ensure_served(two, 1)
-    assert servers_of(two, 1) == fleet.clients[:1]
+    monkeypatch.setattr(Fleet, "serving", lambda _, version: next(rounds))
+    ensure_served(Fleet(two), 1)
+    assert servers_of(Fleet(two), 1) == fleet.clients[:1]
 
 
 def test_a_process_group_carries_the_trainers_weights(

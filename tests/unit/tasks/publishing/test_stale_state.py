@@ -16,7 +16,7 @@ from tasks.fleet.engines import Engine
 from tasks.probe.probe import Probe
 from tasks.publishing.publish import PublishRefused, publish
 from tasks.publishing.staged import StagedVersion
-from tasks.publishing.transport import FromPublisher
+from tasks.publishing.transports.tensor import Sending
 from tasks.record.manifest import Manifest
 from tests.support.engines import altered_copy, reference_logprobs
 from tests.support.faulty_engine import FaultyEngine, Tensors, faulty_engine
@@ -44,7 +44,7 @@ class Scene:
 
     def publish(self) -> None:
         """Publish the staged version by a transport of several buckets."""
-        publish([Engine("faulty", self.faulty.client)], self.staged, FromPublisher(BUCKET_BYTES), CONFIG)
+        publish([Engine("faulty", self.faulty.client)], self.staged, Sending(BUCKET_BYTES), CONFIG)
 
 
 @contextmanager

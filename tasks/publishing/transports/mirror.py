@@ -7,13 +7,11 @@ from pathlib import Path
 from filelock import FileLock
 from safetensors import SafetensorError
 
-from configs.run import RunConfig
 from infra import folders
-from infra.home import Home
 from infra.store.base import KeyMissingError, StoreError
 from tasks.model.bridge.checkpoint import HfCheckpoint, copy_companions
 from tasks.model.errors import WeightsMismatch
-from tasks.publishing.delta import DeltaUnusable, apply_delta
+from tasks.publishing.transports.delta_files import DeltaUnusable, apply_delta
 from tasks.record.manifest import Manifest, TensorEntry
 from tasks.record.run import Run
 from tasks.record.versions import read_manifest, read_version
@@ -31,18 +29,15 @@ class Mirrored:
     """Why the whole of it travelled, where that was not to be expected."""
 
 
-def mirror_root(config: RunConfig, home: Home) -> Path:
-    """Where machines keep their copies, a folder a run."""
-    return config.publish.mirror or home.mirror
-
-
-def mirror(run: Run, version: int) -> Mirrored:
+def mirror(run: Run, version: int, root: Path) -> Mirrored:
     """This machine's copy of a staged version, verified tensor by tensor; a checkpoint folder of its own.
+
+    `root` has a folder of copies for each run.
 
     It is made from the copy of its parent and the delta in the run store; wherever these do not lead to it,
     the whole of it is fetched. StoreError when the copy cannot be kept here.
     """
-    root = mirror_root(run.config, run.home) / run.id
+    root = root / run.id
     try:
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / ".lock", timeout=run.config.publish.timeout_s):
@@ -51,14 +46,14 @@ def mirror(run: Run, version: int) -> Mirrored:
         raise
     except (OSError, SafetensorError) as error:
         raise StoreError(
-            f"publish.mirror {root} cannot be used ({error}): free space or permit writing there, or set "
-            "publish.mirror to another folder"
+            f"publish.transport.mirror {root} cannot be used ({error}): free space or permit writing there, "
+            "or set it to another folder"
         ) from error
 
 
-def forget_mirror(run: Run) -> None:
+def forget_mirror(run: Run, root: Path) -> None:
     """Remove this machine's copies of a run's weights; fine when there are none."""
-    shutil.rmtree(mirror_root(run.config, run.home) / run.id, ignore_errors=True)
+    shutil.rmtree(root / run.id, ignore_errors=True)
 
 
 def _mirror(run: Run, weights: WeightVersion, root: Path) -> Mirrored:

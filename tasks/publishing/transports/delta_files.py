@@ -5,7 +5,6 @@ ones and so on, compressed with zstd: a small update leaves sign, exponent and t
 as they were, which gives long runs of zeros. A tensor that did not change is left out.
 """
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +28,6 @@ from tasks.record.stored import read_record
 from tasks.record.versions import read_manifest
 from tasks.record.weight_version import WeightVersion
 
-log = logging.getLogger(__name__)
 _ZSTD = pyarrow.Codec("zstd", compression_level=1)
 _BROKEN = (KeyMissingError, WeightsMismatch, SafetensorError, LookupError, ValueError, OSError)
 
@@ -38,21 +36,13 @@ class DeltaUnusable(Exception):
     """A delta does not lead from what is here to the version: take the whole of it."""
 
 
-class Delta(BaseModel):
+class DeltaIndex(BaseModel):
     """What `<run>/deltas/<version>/index.json` holds, written when the files beside it are whole."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     files: int
     bytes: int
     """Size of the files together."""
-
-
-def offer_delta(run: Run, weights: WeightVersion) -> None:
-    """Store the delta of a version; where none can be made, the machines will fetch the whole version."""
-    try:
-        write_delta(run, weights)
-    except DeltaUnusable as error:
-        log.warning("%s", error)
 
 
 def write_delta(run: Run, weights: WeightVersion) -> None:
@@ -70,7 +60,7 @@ def write_delta(run: Run, weights: WeightVersion) -> None:
             file = save(dict(changed))
             run.store.replace(_file_key(run, weights.number, number), file)
             sizes.append(len(file))
-    delta = Delta(files=len(sizes), bytes=sum(sizes))
+    delta = DeltaIndex(files=len(sizes), bytes=sum(sizes))
     run.store.replace(index, delta.model_dump_json(indent=1).encode())
 
 
@@ -81,12 +71,12 @@ def apply_delta(run: Run, weights: WeightVersion, parent: Path, target: Path) ->
     the manifest says; OSError or SafetensorError when `target` cannot be written.
     """
     with _read_failures(weights):
-        delta = read_record(run.store, _index_key(run, weights.number), Delta)
+        index = read_record(run.store, _index_key(run, weights.number), DeltaIndex)
     writer = CheckpointWriter(target, run.config.publish.bucket_bytes)
-    for name, tensor in _patched(run, weights, delta, parent):
+    for name, tensor in _patched(run, weights, index, parent):
         writer.add(name, tensor)
     writer.finish()
-    return delta.bytes
+    return index.bytes
 
 
 def prune_deltas(run: Run, current: int) -> None:
@@ -105,11 +95,13 @@ def _changes(old: Path, new: Path) -> Iterator[tuple[str, Tensor]]:
                 yield name, torch.frombuffer(bytearray(_ZSTD.compress(planes)), dtype=torch.uint8)
 
 
-def _patched(run: Run, weights: WeightVersion, delta: Delta, parent: Path) -> Iterator[tuple[str, Tensor]]:
+def _patched(
+    run: Run, weights: WeightVersion, index: DeltaIndex, parent: Path
+) -> Iterator[tuple[str, Tensor]]:
     """The version's tensors: first those that changed, then the others."""
     unchanged = dict(read_manifest(run, weights).tensors)
     with _read_failures(weights), HfCheckpoint(parent) as old:
-        for number in range(delta.files):
+        for number in range(index.files):
             for name, packed in load(run.store.read(_file_key(run, weights.number, number))).items():
                 entry = unchanged.pop(name)
                 yield name, _verified(name, _unpacked(old.whole(name), packed), entry)
