@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from configs.run import RunConfig
 from infra import folders
 from infra.home import Home
-from infra.store.base import KeyMissingError, StoreError
+from infra.store.base import StoreError
 from tasks.model.bridge.checkpoint import HfCheckpoint, copy_companions
 from tasks.model.errors import WeightsMismatch
 from tasks.publishing.delta import DeltaUnusable, apply_delta
@@ -47,8 +47,6 @@ def mirror(run: Run, version: int) -> Mirrored:
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / ".lock", timeout=run.config.publish.timeout_s):
             return _mirror(run, read_version(run, version), root)
-    except KeyMissingError:
-        raise
     except (OSError, SafetensorError) as error:
         raise StoreError(
             f"publish.mirror {root} cannot be used ({error}): free space or permit writing there, or set "

@@ -5,7 +5,7 @@ from functools import partial
 
 from ray.exceptions import RayError
 
-from configs.errors import RunFailure, UserError
+from configs.errors import OvernightError
 from infra.engines.client import EngineTimeout
 from tasks.fleet.engines import Engine, EngineFleet
 from tasks.probe.records import record_alignment
@@ -33,7 +33,7 @@ def publish_version(run: Run, weights: WeightVersion) -> PublishReport:
         raise
     except PublishRefused:
         if weights.parent is not None:
-            with contextlib.suppress(RunFailure, UserError, OSError, RayError):  # the refusal is the news
+            with contextlib.suppress(OvernightError, OSError, RayError):  # the refusal is the news
                 _publish(run, engines, read_staged(run, weights.parent), _from_store(run))
         raise
 

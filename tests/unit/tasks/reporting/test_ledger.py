@@ -14,6 +14,7 @@ from tasks.record.evaluation_report import EvaluationReport
 from tasks.record.evaluations import save_report
 from tasks.record.manifest import Manifest
 from tasks.record.run import Run
+from tasks.record.stored import RecordUnreadable
 from tasks.record.versions import read_manifest, stage_version
 from tasks.reporting.ledger import read_ledger
 
@@ -180,5 +181,5 @@ def test_a_commit_of_other_weights_than_staged_is_noticed(
 ) -> None:
     stage_version(run, _weights(0), None, 0)
     run.commits.append(make_commit(0, weights_hash="something else"))
-    with pytest.raises(ValueError, match="version 0 was staged with hash"):
+    with pytest.raises(RecordUnreadable, match="version 0 was staged with hash"):
         read_ledger(run)
