@@ -17,6 +17,8 @@ _POLL_S = 0.1
 class EngineStartError(EngineError):
     """An engine or the router did not come up; the message ends with the last lines of its log."""
 
+    heals = True
+
 
 class ServerProcess:
     """Starts, watches and stops one server that answers /health. All methods may be called again.

@@ -23,6 +23,8 @@ Judge = Callable[[AlignmentReport], None]
 class PublishRefused(RunFailure):
     """An engine does not hold the weights that the trainer does; the version was not announced."""
 
+    heals = True
+
 
 def publish(
     engines: list[Engine],

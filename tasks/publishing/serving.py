@@ -5,7 +5,7 @@ from functools import partial
 
 from ray.exceptions import RayError
 
-from configs.errors import RunFailure, UserError
+from configs.errors import OvernightError
 from infra.engines.client import EngineTimeout
 from tasks.fleet.engines import Engine, Fleet
 from tasks.probe.records import record_alignment
@@ -31,7 +31,7 @@ def publish_version(run: Run, weights: WeightVersion) -> PublishReport:
         raise
     except PublishRefused:
         if weights.parent is not None:
-            with contextlib.suppress(RunFailure, UserError, OSError, RayError):  # the refusal is the news
+            with contextlib.suppress(OvernightError, OSError, RayError):  # the refusal is the news
                 parent = read_staged(run, weights.parent)
                 _publish(run, engines, parent, _transfer(run, parent.weights, held=False))
         raise

@@ -3,7 +3,6 @@
 from configs.errors import RunFailure
 from infra.store.base import KeyExistsError, Store
 from tasks.record.samples import BatchRef, RolloutBatch, batch_hash
-from tasks.record.stored import RecordUnreadable
 
 
 def store_batch(store: Store, key: str, batch: RolloutBatch) -> BatchRef:
@@ -29,8 +28,6 @@ def read_batch(store: Store, ref: BatchRef) -> RolloutBatch:
     try:
         if batch_hash(data) == ref.sha256:
             return RolloutBatch.from_parquet(data, ref.key)
-    except RecordUnreadable:
-        raise
     except ValueError:
         pass
     raise BatchUnreadable(

@@ -60,8 +60,6 @@ def read_record(store: Store, key: str, model: type[M]) -> M:
         return model.model_validate(document)
     except ValidationError as error:
         raise RecordUnreadable(f"{key} is broken or of another release: {describe(error)}") from None
-    except RecordUnreadable:
-        raise
     except ValueError as error:
         raise RecordUnreadable(f"{key} is broken: Invalid JSON: {error}") from None
 

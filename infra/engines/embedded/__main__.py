@@ -16,6 +16,7 @@ def main() -> None:
     import torch  # after the port: a taken one is told at once
     import uvicorn
 
+    from configs.errors import OvernightError
     from infra.engines.embedded.app import create_app
     from infra.engines.embedded.engine import Engine
     from infra.engines.embedded.model import ServedModel
@@ -28,7 +29,7 @@ def main() -> None:
             torch.device(options.device),
             options.context_length,
         )
-    except ValueError as error:
+    except (OvernightError, ValueError) as error:
         sys.exit(f"cannot serve {options.model_path}: {error}")
     app = create_app(Engine(model, options.batch_size))
     config = uvicorn.Config(

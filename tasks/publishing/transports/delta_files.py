@@ -17,22 +17,31 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from configs.errors import RunFailure
 from infra.engines.tensors import buckets
-from infra.store.base import KeyMissingError, StoreError
+from infra.store.base import KeyMissingError
 from tasks.model.bridge.checkpoint import HfCheckpoint
 from tasks.model.bridge.writer import CheckpointWriter
 from tasks.model.errors import WeightsMismatch
 from tasks.record.manifest import TensorEntry
 from tasks.record.run import Run
-from tasks.record.stored import read_record
+from tasks.record.stored import RecordUnreadable, read_record
 from tasks.record.versions import read_manifest
 from tasks.record.weight_version import WeightVersion
 
 _ZSTD = pyarrow.Codec("zstd", compression_level=1)
-_BROKEN = (KeyMissingError, WeightsMismatch, SafetensorError, LookupError, ValueError, OSError)
+_BROKEN = (
+    KeyMissingError,
+    LookupError,
+    OSError,
+    RecordUnreadable,
+    SafetensorError,
+    ValueError,
+    WeightsMismatch,
+)
 
 
-class DeltaUnusable(Exception):
+class DeltaUnusable(RunFailure):
     """A delta does not lead from what is here to the version: take the whole of it."""
 
 
@@ -114,8 +123,6 @@ def _read_failures(weights: WeightVersion) -> Iterator[None]:
     """Raise DeltaUnusable for what cannot be read; an outage of the store stays one."""
     try:
         yield
-    except StoreError:
-        raise
     except _BROKEN as error:
         raise DeltaUnusable(f"the delta of version {weights.number} is of no use: {error}") from error
 

@@ -8,7 +8,7 @@ from filelock import FileLock
 from safetensors import SafetensorError
 
 from infra import folders
-from infra.store.base import KeyMissingError, StoreError
+from infra.store.base import StoreError
 from tasks.model.bridge.checkpoint import HfCheckpoint, copy_companions
 from tasks.model.errors import WeightsMismatch
 from tasks.publishing.transports.delta_files import DeltaUnusable, apply_delta
@@ -42,8 +42,6 @@ def mirror(run: Run, version: int, root: Path) -> Mirrored:
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / ".lock", timeout=run.config.publish.timeout_s):
             return _mirror(run, read_version(run, version), root)
-    except KeyMissingError:
-        raise
     except (OSError, SafetensorError) as error:
         raise StoreError(
             f"publish.transport.mirror {root} cannot be used ({error}): free space or permit writing there, "

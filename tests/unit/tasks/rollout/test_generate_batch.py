@@ -106,7 +106,7 @@ def test_a_batch_is_the_same_when_an_engine_fails(engine, problems, tokenizer, f
 def test_an_error_that_can_heal_is_raised_when_no_engine_answers(dead, problems, tokenizer):
     with pytest.raises(EngineUnreachable) as error:
         generate_batch([dead], problems, tokenizer, config_with(), step=1, start=0)
-    assert error.value.retryable
+    assert error.value.heals
 
 
 def test_a_prompt_without_room_for_its_response_names_the_field_to_change(dead, problems, tokenizer):

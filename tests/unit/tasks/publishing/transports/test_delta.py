@@ -14,7 +14,7 @@ from tasks.probe.probe import Probe
 from tasks.publishing.staged import StagedVersion
 from tasks.publishing.transports.base import Transport
 from tasks.record.run import Run
-from tasks.record.versions import read_manifest
+from tasks.record.versions import read_manifest, read_version
 from tests.support.versions import stage_tensors
 
 pytestmark = [pytest.mark.slow, pytest.mark.services]
@@ -56,10 +56,11 @@ def test_it_is_prepared_transferred_pruned_and_forgotten(staged: Run, tmp_path: 
     delta: Transport = staged.config.publish.transport.build()
     client, sent = Loading(), []
     for version in range(3):
-        manifest = read_manifest(staged, version).manifest
+        weights = read_version(staged, version)
+        manifest = read_manifest(staged, weights)
         folder = staged.store.folder(staged.weights_key(version))
-        prepared = delta.prepare(staged, version, held=True)
-        bringing = StagedVersion(version, folder, manifest, Probe(sequences=[], logprobs=[]))
+        prepared = delta.prepare(staged, weights, held=True)
+        bringing = StagedVersion(weights, folder, manifest, Probe(sequences=[], logprobs=[]))
         sent.append(prepared.transfer([Engine("engine-0", client)], bringing))
         copy = tmp_path / "fast" / staged.id / f"{version:06d}"
         assert prepared.name == "delta" and client.loads[-1] == (copy, folder) and copy.is_dir()
@@ -75,5 +76,5 @@ def test_it_is_prepared_transferred_pruned_and_forgotten(staged: Run, tmp_path: 
 
 
 def test_no_delta_is_made_of_a_version_that_the_trainer_did_not_just_make(staged: Run) -> None:
-    staged.config.publish.transport.build().prepare(staged, 1, held=False)
+    staged.config.publish.transport.build().prepare(staged, read_version(staged, 1), held=False)
     assert not staged.store.list(f"{staged.id}/deltas")
