@@ -49,7 +49,7 @@ def stage_altered(run: Run, version: int) -> None:
     manifest = Manifest.of(load_file(folder / "model.safetensors"))
     (folder / "manifest.json").write_text(manifest.model_dump_json())
     run.store.upload(run.weights_key(version))
-    assert stage_version(run, manifest, version - 1 if version else None, version) == version
+    assert stage_version(run, manifest, version - 1 if version else None, version).number == version
     logprobs = [reference_logprobs(folder, sequence).tolist() for sequence in SEQUENCES]
     save_probe(run, version, Probe(sequences=SEQUENCES, logprobs=logprobs))
 
