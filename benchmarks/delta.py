@@ -73,12 +73,12 @@ def _row(config: RunConfig, folder: Path) -> list[str]:
 
 def _stage(run: Run, exported: Path, version: int) -> None:
     """Stage fp32 weights in the format of the run."""
-    folder = run.store.folder(run.weights_key(version))
-    folder.mkdir(parents=True)
+    folder = run.store.scratch()
     with HfCheckpoint(exported) as checkpoint:
         whole = ((name, checkpoint.whole(name)) for name in sorted(checkpoint.names))
         manifest = write_checkpoint(folder, publish_recipe(run.config).apply(whole))
     stage_version(run, manifest, version - 1 if version else None, version)
+    run.store.upload(run.weights_key(version), folder)
 
 
 def _batch(trainer: LoneTrainer) -> RolloutBatch:
