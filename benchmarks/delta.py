@@ -9,7 +9,6 @@ from rich.table import Table
 from benchmarks.smollm2 import LoneTrainer, benchmark_config, save_random_model
 from configs.run import RunConfig
 from infra.home import Home
-from infra.process import free_port
 from tasks.model.bridge.checkpoint import HfCheckpoint
 from tasks.model.bridge.writer import write_checkpoint
 from tasks.model.recipe import publish_recipe
@@ -32,14 +31,13 @@ GROUPS, SAMPLES, TOKENS = 4, 4, 16
 
 def measure_delta(folder: Path) -> Table:
     """Bytes and seconds of a delta from the exported weights before a step to those after it."""
-    model = save_random_model(folder)
+    save_random_model(folder)
     config = benchmark_config(folder, trainer={"learning_rate": LEARNING_RATE, "warmup_steps": 0})
-    trainer = LoneTrainer(config, 0, "127.0.0.1", free_port())
+    trainer = LoneTrainer(config, folder)
     try:
-        trainer.load(model)
-        trainer.export(folder / "0", model)
-        trainer.train(1, _batch(trainer))
-        trainer.export(folder / "1", model)
+        trainer.export_to(folder / "0")
+        trainer.apply(1, _batch(trainer))
+        trainer.export_to(folder / "1")
     finally:
         trainer.close()
     table = Table("delta publish", "weights, MB", "sent, MB", "of full", "making it, s", "applying it, s")

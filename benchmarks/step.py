@@ -34,30 +34,33 @@ def measure_step(config: RunConfig, folder: Path) -> list[Figure]:
         return [
             Figure("generate", generate, f"{samples} samples, {tokens / generate:,.0f} tokens/s"),
             Figure("grade", grade, f"{samples} samples"),
-            *measure_trainer(config, model_path, graded, folder),
+            *measure_trainer(config, graded, folder),
             Figure("update from disk", timed(lambda: client.update_from_disk(model_path))[0], "one engine"),
         ]
     finally:
         stop_tree(engine.pid)
 
 
-def measure_trainer(config: RunConfig, model_path: Path, graded: RolloutBatch, folder: Path) -> list[Figure]:
+def measure_trainer(config: RunConfig, graded: RolloutBatch, folder: Path) -> list[Figure]:
     """A training step, a checkpoint and an export."""
-    from tasks.training.rank import TrainerRank
+    from benchmarks.smollm2 import LoneTrainer
 
-    trainer = TrainerRank(config, 0, "127.0.0.1", free_port())
-    trainer.load(model_path)
+    trainer = LoneTrainer(config, folder)
     step = iter(range(1, REPEATS + 2))
 
     def train() -> None:
         number = next(step)
-        trainer.train(number, RolloutBatch(number, graded.groups), version=number)
+        trainer.apply(number, RolloutBatch(number, graded.groups), version=number)
+
+    def export() -> None:
+        trainer.export()
+        trainer.keep("lone/exported")
 
     try:
         return [
             Figure("train", timed(train)[0], "one optimizer step"),
-            Figure("checkpoint", timed(lambda: trainer.save(folder / "checkpoint"))[0], "weights and Adam"),
-            Figure("export", timed(lambda: trainer.export(folder / "export", model_path))[0], "with hashes"),
+            Figure("checkpoint", timed(lambda: trainer.save("lone/checkpoint"))[0], "weights and Adam"),
+            Figure("export", timed(export)[0], "with hashes"),
         ]
     finally:
         trainer.close()

@@ -78,9 +78,7 @@ class EngineActor:
 
     def _launch(self, model_path: Path, port: int, meeting: str) -> bool:
         self._memory_before = used_bytes() if self._config.devices else {}
-        return self._server.launch(
-            launch(self._config, model_path, port, Member(self._rank, meeting)), port
-        )
+        return self._server.launch(launch(self._config, model_path, port, Member(self._rank, meeting)), port)
 
 
 def _generates(url: str) -> bool:

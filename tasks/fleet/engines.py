@@ -133,7 +133,9 @@ class EngineFleet:
             if not all(ray.get([actor.alive.remote(probe) for actor in actors], timeout=timeout_s)):
                 ray.get([actor.stop.remote() for actor in actors], timeout=timeout_s)
             meeting = ray.get(actors[0].meeting.remote(), timeout=timeout_s)
-        return ray.get([actor.start.remote(weights, probe, meeting) for actor in actors], timeout=timeout_s)[0]
+        return ray.get([actor.start.remote(weights, probe, meeting) for actor in actors], timeout=timeout_s)[
+            0
+        ]
 
     def _names(self) -> list[str]:
         return [f"engine-{index}" for index in range(self._run.config.engine.count)]

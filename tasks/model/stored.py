@@ -25,12 +25,19 @@ class StoredModel(BaseModel):
 def store_model(run: Run) -> str:
     """Put this machine's model into the run's store, unless the run has one there already; its key.
 
-    Reads the whole model once for its name. Raises ModelError when it cannot be had.
+    Raises ModelError when it cannot be had.
     """
     try:
         return model_key(run)
     except KeyMissingError:
-        source = prepare_model(run.config.model, run.home)
+        return store_checkpoint(run, prepare_model(run.config.model, run.home))
+
+
+def store_checkpoint(run: Run, source: Path) -> str:
+    """Make a folder of this machine the model of a run that has none yet; its key.
+
+    The folder is read to its end for the name, and copied unless the store has the same one from another run.
+    """
     key = f"{MODELS}/{_digest(source)}"
     if key not in run.store.list_folders(MODELS):
         scratch = run.store.scratch()

@@ -28,7 +28,9 @@ def publish_version(run: Run, version: int, parent: int | None) -> PublishReport
     try:
         return _publish(run, engines, staged, _transfer(run))
     except EngineTimeout:
-        fleet.start(run.weights_key(version), probe=True)  # the next try finds the engine that hung started anew
+        fleet.start(
+            run.weights_key(version), probe=True
+        )  # the next try finds the engine that hung started anew
         raise
     except PublishRefused:
         if parent is not None:
@@ -47,7 +49,11 @@ def ensure_served(run: Run, version: int) -> None:
     serving = {engine.name for engine in fleet.serving(version)}
     if len(serving) < run.config.engine.count:
         staged = read_staged(run, version)
-        behind = [engine for engine in fleet.start(run.weights_key(version), probe=True) if engine.name not in serving]
+        behind = [
+            engine
+            for engine in fleet.start(run.weights_key(version), probe=True)
+            if engine.name not in serving
+        ]
         _publish(run, behind, staged, _from_store(run))
 
 

@@ -104,9 +104,7 @@ class TrainerRank(Trainer):
         checkpoint.write_rank(folder, self._rank, learner.state())
         if self._rank == 0:
             layout = trainer.model_dump(include=set(StateLayout.model_fields))
-            index = CheckpointIndex(
-                step=self._step, report=self._report, architecture=architecture, **layout
-            )
+            index = CheckpointIndex(step=self._step, report=self._report, architecture=architecture, **layout)
             checkpoint.write_index(folder, index)
         _together(lambda: store.put(key, folder))
         _together(lambda: store.publish(key, checkpoint.files(trainer)) if self._rank == 0 else None)
@@ -260,7 +258,7 @@ class TrainerRank(Trainer):
 
 
 def _together(action: Callable[[], T]) -> T:
-    """Do what the store may fail at on every rank; a failure of one is raised on all, and none waits for it."""
+    """What each rank gets of the store; what one of them fails at is raised on all, and none waits for it."""
     result: list[T] = []
     failure: Exception | None = None
     try:
