@@ -31,9 +31,9 @@ GROUPS, SAMPLES, TOKENS = 4, 4, 16
 
 def measure_delta(folder: Path) -> Table:
     """Bytes and seconds of a delta from the exported weights before a step to those after it."""
-    save_random_model(folder)
+    model = save_random_model(folder)
     config = benchmark_config(folder, trainer={"learning_rate": LEARNING_RATE, "warmup_steps": 0})
-    trainer = LoneTrainer(config, folder)
+    trainer = LoneTrainer(config, model, folder)
     try:
         trainer.export_to(folder / "0")
         trainer.apply(1, _batch(trainer))

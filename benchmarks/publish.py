@@ -47,8 +47,7 @@ PROBE = [[1, 10, 100, 1000, 10000], [2, 20, 200, 2000, 20000]]
 def measure_publish(folder: Path) -> Table:
     """Publishes by every transport, and what the machine could do."""
     config = benchmark_config(folder, publish={"bucket_mb": BUCKET_MIB})
-    save_random_model(folder)
-    trainer = LoneTrainer(config, folder)
+    trainer = LoneTrainer(config, save_random_model(folder), folder)
     try:
         staged = _stage(trainer, folder)
         with ExitStack() as stack:

@@ -10,7 +10,7 @@ from configs.loading import parse_config
 from configs.run import RunConfig
 from infra.home import Home
 from infra.process import free_port
-from tasks.model.stored import store_model
+from tasks.model.stored import store_checkpoint
 from tasks.record.manifest import Manifest
 from tasks.record.run import Run
 from tasks.record.samples import BatchRef, RolloutBatch, batch_hash
@@ -32,10 +32,10 @@ SMOLLM2 = LlamaConfig(
 class LoneTrainer(TrainerRank):
     """A trainer of one rank in this process, with the model of its run loaded."""
 
-    def __init__(self, config: RunConfig, folder: Path) -> None:
+    def __init__(self, config: RunConfig, model: Path, folder: Path) -> None:
         """What it stores goes below the folder."""
         run = Run(id="lone", config=config, home=Home(folder / "lone"))
-        store_model(run)
+        store_checkpoint(run, model)
         super().__init__(run, 0, "127.0.0.1", free_port())
         self.load()
 

@@ -34,18 +34,18 @@ def measure_step(config: RunConfig, folder: Path) -> list[Figure]:
         return [
             Figure("generate", generate, f"{samples} samples, {tokens / generate:,.0f} tokens/s"),
             Figure("grade", grade, f"{samples} samples"),
-            *measure_trainer(config, graded, folder),
+            *measure_trainer(config, model_path, graded, folder),
             Figure("update from disk", timed(lambda: client.update_from_disk(model_path))[0], "one engine"),
         ]
     finally:
         stop_tree(engine.pid)
 
 
-def measure_trainer(config: RunConfig, graded: RolloutBatch, folder: Path) -> list[Figure]:
+def measure_trainer(config: RunConfig, model_path: Path, graded: RolloutBatch, folder: Path) -> list[Figure]:
     """A training step, a checkpoint and an export."""
     from benchmarks.smollm2 import LoneTrainer
 
-    trainer = LoneTrainer(config, folder)
+    trainer = LoneTrainer(config, model_path, folder)
     step = iter(range(1, REPEATS + 2))
 
     def train() -> None:

@@ -23,14 +23,12 @@ def publish_version(run: Run, version: int, parent: int | None) -> PublishReport
     staged = read_staged(run, version)
     if run.config.publish.transport == "delta":
         offer_delta(run, version)
-    fleet = EngineFleet(run)
-    engines = fleet.start(run.weights_key(version))
+    fleet, weights = EngineFleet(run), run.weights_key(version)
+    engines = fleet.start(weights)
     try:
         return _publish(run, engines, staged, _transfer(run))
     except EngineTimeout:
-        fleet.start(
-            run.weights_key(version), probe=True
-        )  # the next try finds the engine that hung started anew
+        fleet.start(weights, probe=True)  # the next try finds the engine that hung started anew
         raise
     except PublishRefused:
         if parent is not None:
@@ -49,11 +47,8 @@ def ensure_served(run: Run, version: int) -> None:
     serving = {engine.name for engine in fleet.serving(version)}
     if len(serving) < run.config.engine.count:
         staged = read_staged(run, version)
-        behind = [
-            engine
-            for engine in fleet.start(run.weights_key(version), probe=True)
-            if engine.name not in serving
-        ]
+        engines = fleet.start(run.weights_key(version), probe=True)
+        behind = [engine for engine in engines if engine.name not in serving]
         _publish(run, behind, staged, _from_store(run))
 
 
