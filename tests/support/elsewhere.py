@@ -47,7 +47,7 @@ class Elsewhere:
 
     def files(self, suffix: str = "") -> list[str]:
         """The files that a process of the node sees in the hidden folders, by the end of their names."""
-        return self._asked(suffix, *map(str, self.hidden)).splitlines()
+        return self._asked(suffix, *map(str, self.hidden)).split()
 
     def _asked(self, *arguments: str) -> str:
         command = [sys.executable, "-m", "tests.support.elsewhere", "--files", *arguments]
