@@ -18,7 +18,7 @@ from tasks.fleet.engines import Fleet
 from tasks.probe.probe import Probe
 from tasks.publishing.publish import PublishRefused, publish
 from tasks.publishing.staged import StagedVersion
-from tasks.publishing.transports.disk import Disk
+from tasks.publishing.transports.disk import Loading
 from tasks.record.manifest import Manifest
 from tasks.record.run import Run
 from tests.support.chaos import servers_below
@@ -68,7 +68,7 @@ def test_two_ranks_hold_what_is_published_and_start_together(run: Run, model: Pa
     (engine,) = fleet.start(model)
     assert [rank.place.tp_rank for rank in engine.client.checksums()] == [0, 1]
     changed = altered_copy(model, tmp_path / "changed", lambda _, tensor: tensor * 1.01)
-    report = publish([engine], staged(changed, 1), Disk(), PublishConfig())
+    report = publish([engine], staged(changed, 1), Loading(), PublishConfig())
     assert report.probe_abs_diff_max <= 1e-4
     assert [serving.name for serving in fleet.serving(1)] == ["engine-0"]
 
@@ -77,7 +77,7 @@ def test_two_ranks_hold_what_is_published_and_start_together(run: Run, model: Pa
         publish(
             [engine],
             replace(staged(model, 2), folder=other),
-            Disk(),
+            Loading(),
             PublishConfig(),
         )
 
@@ -86,4 +86,4 @@ def test_two_ranks_hold_what_is_published_and_start_together(run: Run, model: Pa
     (again,) = fleet.start(changed)
     assert again.client.url != engine.client.url  # the first was started anew with the second
     assert fleet.serving(1) == []
-    assert publish([again], staged(changed, 1), Disk(), PublishConfig()).probe_abs_diff_max <= 1e-4
+    assert publish([again], staged(changed, 1), Loading(), PublishConfig()).probe_abs_diff_max <= 1e-4
