@@ -70,7 +70,7 @@ def test_a_step_credits_the_versions_that_generated_its_batch(start_trainer):
         return replace(sample, spans=(VersionSpan(3, 0, count // 2), VersionSpan(4, count // 2, count)))
 
     groups = [replace(group, samples=tuple(map(halved, group.samples))) for group in graded_batch(1).groups]
-    report = start_trainer(algorithm={"minibatches": 2}).train(1, RolloutBatch(1, tuple(groups)), version=4)
+    report = start_trainer(algorithm={"minibatches": 2}).apply(1, RolloutBatch(1, tuple(groups)), version=4)
     three, four = report.credits
     assert (three.version, four.version) == (3, 4)
     tokens = sum(len(sample.response_tokens) for group in groups for sample in group.samples)
