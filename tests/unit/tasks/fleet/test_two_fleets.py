@@ -21,7 +21,7 @@ from tasks.publishing.serving import ensure_served
 from tasks.record.evaluations import find_report
 from tasks.record.manifest import Manifest
 from tasks.record.run import Run
-from tasks.record.versions import read_manifest, stage_version
+from tasks.record.versions import read_manifest, read_version, stage_version
 from tests.support.chaos import servers_below
 from tests.support.engines import TINY_MODEL, altered_copy, reference_logprobs
 

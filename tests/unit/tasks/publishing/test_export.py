@@ -1,6 +1,7 @@
 """Versions as checkpoints of their own: what transformers reads, verified, in any number format."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
