@@ -1,5 +1,6 @@
-"""Bad input: one clear line, exit code 2, nothing left running."""
+"""Bad input: one clear line, the right exit code, nothing left running."""
 
+import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from configs.loading import load_config
+from infra.home import Home
+from tasks.record.runs import create_run, exclusive
 from tests.support.command import CONFIGS, Overnight, overnight_in
 
 TINY = str(CONFIGS / "tiny-cpu.yaml")
@@ -76,3 +80,37 @@ def test_unwritable_store(idle: Overnight, tmp_path: Path) -> None:
 
 def test_unknown_run(idle: Overnight) -> None:
     assert "no run nowhere" in refused(idle, "resume", "nowhere")
+
+
+def told(overnight: Overnight, *arguments: str, exit_code: int) -> str:
+    """The one line for a person that the command prints when it fails, perhaps after Prefect's own lines."""
+    result = overnight(*arguments, exit_code=exit_code)
+    assert "Traceback" not in result.stdout + result.stderr
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith(("error: ", "failed: "))]
+    assert line.startswith("error: " if exit_code == 2 else "failed: ")
+    return line
+
+
+@pytest.mark.slow
+@pytest.mark.services
+def test_a_run_that_another_process_works_on(overnight: Overnight) -> None:
+    run = create_run(load_config(CONFIGS / "tiny-cpu.yaml"), Home(overnight.home), "taken")
+    with exclusive(run):
+        line = told(overnight, "resume", "taken", exit_code=2)
+    assert "run taken is being worked on by process" in line
+
+
+@pytest.mark.slow
+@pytest.mark.services
+def test_a_prompt_that_is_too_long_and_a_store_that_was_changed(overnight: Overnight, tmp_path: Path) -> None:
+    problems = tmp_path / "problems.jsonl"
+    texts = (f"{number}" + "+1" * 400 for number in range(40))
+    problems.write_text("".join(json.dumps({"problem": text, "answer": 1}) + "\n" for text in texts))
+    kind = f"problems={{kind: jsonl, path: {problems}}}"
+    line = told(overnight, "run", TINY, "--run-id", "long", "--set", kind, exit_code=2)
+    assert "its prompt of" in line and "raise engine.context_length" in line
+
+    (record,) = (overnight.home / "runs" / "long" / "versions").glob("*/version.json")
+    record.write_text(json.dumps({**json.loads(record.read_text()), "hash": "0" * 64}))
+    line = told(overnight, "ledger", "long", exit_code=2)
+    assert "version 0 was staged with hash 0000" in line and "the run store was changed by hand" in line

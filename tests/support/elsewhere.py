@@ -86,7 +86,7 @@ def running_elsewhere(log: Path, *hidden: Path) -> Iterator[Elsewhere]:
         yield node
     finally:
         left = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-        stop_tree(process.pid)
+        stop_tree(process.pid, grace_s=3)
         for child in left:
             if child.is_running():
                 child.kill()

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 from prefect.states import Failed
-from ray.exceptions import ActorDiedError, GetTimeoutError
+from ray.exceptions import ActorDiedError, GetTimeoutError, RayTaskError
 
 from configs.errors import RunFailure, UserError
 from infra.engines.client import EngineFailed, EngineRefused, EngineTimeout, EngineUnreachable
 from infra.engines.server import EngineStartError
-from infra.store.base import KeyExistsError, StoreError
+from infra.store.base import KeyExistsError, StoreError, StoreUnreachable
 from tasks.model.errors import TrainerError
 from tasks.publishing.publish import PublishRefused
 from tasks.retry import can_heal, retryable
@@ -30,6 +30,7 @@ def heals(error: BaseException) -> bool:
         GetTimeoutError("Ray"),
         ActorDiedError(),
         PublishRefused("version 3 refused"),
+        StoreUnreachable("store.bucket does not answer"),
         TrainerLost("a rank died"),
     ],
     ids=lambda error: type(error).__name__,
@@ -70,3 +71,15 @@ def test_a_task_waits_longer_each_time_and_caches_nothing() -> None:
     assert double.retry_jitter_factor == 0.5
     assert double.retry_condition_fn is can_heal
     assert double.cache_key_fn is None and not double.persist_result
+
+
+def test_an_actors_error_leaves_the_task_as_itself() -> None:
+    @retryable(name="unit", task_run_name="unit")
+    def ask(error: Exception) -> None:
+        raise RayTaskError("method", "Traceback of the actor", error).as_instanceof_cause()
+
+    with pytest.raises(TrainerError) as refusal:
+        ask.fn(StepRefused("gates.max_logprob_diff"))
+    assert type(refusal.value) is StepRefused and str(refusal.value) == "gates.max_logprob_diff"
+    with pytest.raises(RayTaskError):
+        ask.fn(LookupError("a bug"))

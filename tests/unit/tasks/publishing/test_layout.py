@@ -144,3 +144,12 @@ def test_experts_are_stacked_and_cut_inside_or_between(
     swapped = held | {f"{MLP}experts.w2_weight": held[f"{MLP}experts.w2_weight"].flip(0)}
     wrong = differences(lambda: tmp_path, Manifest.of(tensors), checksums(swapped, rank=1, ranks=2))
     assert wrong == [f"{MLP}experts.w2_weight"]
+
+
+def test_an_engine_that_keeps_the_tensors_as_they_are_needs_no_checkpoint_here(tensors: Tensors) -> None:
+    def find() -> Path:
+        raise AssertionError("the checkpoint was fetched")
+
+    assert differences(find, Manifest.of(tensors), checksums(tensors)) == []
+    with pytest.raises(AssertionError, match="was fetched"):
+        differences(find, Manifest.of(tensors), checksums(tensors | {"model.norm.weight": torch.ones(8)}))
