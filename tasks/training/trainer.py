@@ -27,7 +27,7 @@ class Trainer(Protocol):
         """
 
     def restore(self, key: str) -> None:
-        """Go on exactly where the checkpoint was saved; KeyMissingError or CheckpointUnusable."""
+        """Go on exactly where the checkpoint was saved; CheckpointUnusable for one of no use."""
 
     def save(self, key: str) -> None:
         """Store a checkpoint, whole or not at all and in place of an earlier one."""

@@ -27,6 +27,7 @@ from infra.engines.client import (
     RankChecksums,
 )
 from infra.engines.tensors import PackedBucket, unpack
+from infra.store.base import KeyMissingError
 from tasks.fleet.engines import Engine
 from tasks.model.bridge.buckets import TensorSpec
 from tasks.model.errors import TrainerError
@@ -116,7 +117,7 @@ class FakeTrainer(Trainer):
         self._enter("restore")
         try:
             state = json.loads((self.run.store.local(key) / "state.json").read_text())
-        except (OSError, ValueError) as error:
+        except (KeyMissingError, OSError, ValueError) as error:
             raise CheckpointUnusable(f"{key} is not a trainer checkpoint ({error})") from None
         self.restored.append(key)
         self.weights, self.step = state["weights"], state["step"]

@@ -82,9 +82,9 @@ def test_a_killed_engine_is_started_again_and_a_live_one_is_kept(
 @pytest.mark.slow
 def test_an_engine_listens_and_is_found_where_the_provider_of_its_machine_says(log: Path) -> None:
     elsewhere = Elsewhere(LocalClusterConfig(), Home(Path("home")))
-    engine = EngineActor(EmbeddedEngine(start_timeout_s=60), 0, TINY_MODEL, log, elsewhere)
+    engine = EngineActor(EmbeddedEngine(start_timeout_s=60), 0, log, elsewhere)
     assert engine.meeting().startswith("127.0.0.2:")
-    url = engine.start()
+    url = engine.start(TINY)
     try:
         assert url.startswith("http://127.0.0.2:") and engine.alive(probe=True)
         listening = [n for n in server_at(url).net_connections() if n.status == psutil.CONN_LISTEN]
@@ -113,7 +113,7 @@ def test_a_broken_checkpoint_is_told_from_the_log(log: Path, tmp_path: Path) -> 
 
 
 def test_weights_that_are_not_in_the_store_are_named(log: Path) -> None:
-    engine = EngineActor(EmbeddedEngine(), 0, log)
+    engine = EngineActor(EmbeddedEngine(), 0, log, LOCAL)
     with pytest.raises(KeyMissingError, match="nowhere: no such folder in the store"):
         engine.start(stored(TINY_MODEL.with_name("nowhere")))
 

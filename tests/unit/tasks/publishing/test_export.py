@@ -11,6 +11,7 @@ from transformers import AutoTokenizer
 
 from infra.quantisation.formats import FORMATS
 from infra.quantisation.recipe import QuantisationRecipe
+from tasks.model.stored import store_checkpoint
 from tasks.publishing.export import ExportError, convert, export_version, staged_recipe
 from tasks.publishing.staged import StagedVersion, read_staged
 from tasks.record.manifest import Manifest
@@ -31,9 +32,17 @@ def trainer() -> Iterator[LooseRank]:
 
 
 @pytest.fixture
-def staged(modelled_run: Run, trainer: LooseRank) -> StagedVersion:
+def of_the_run(trainer: LooseRank, modelled_run: Run, monkeypatch: pytest.MonkeyPatch) -> LooseRank:
+    """The trainer, writing to the run's store."""
+    store_checkpoint(modelled_run, TINY_MODEL)
+    monkeypatch.setattr(trainer, "_run", modelled_run)
+    return trainer
+
+
+@pytest.fixture
+def staged(modelled_run: Run, of_the_run: LooseRank) -> StagedVersion:
     """Version 0 of the run, as the trainer exported it."""
-    stage(modelled_run, trainer, 0, None, [TOKENS])
+    stage(modelled_run, of_the_run, 0, None, [TOKENS])
     return read_staged(modelled_run, 0)
 
 
@@ -120,11 +129,13 @@ def test_an_empty_folder_is_filled(modelled_run: Run, staged: StagedVersion, tmp
     assert weights(tmp_path / "empty")
 
 
-def test_unknown_and_pruned_versions_are_told_apart(modelled_run: Run, trainer, tmp_path: Path) -> None:
+def test_unknown_and_pruned_versions_are_told_apart(
+    modelled_run: Run, of_the_run: LooseRank, tmp_path: Path
+) -> None:
     with pytest.raises(ExportError, match="run unit-1 has no version 0: it has none yet"):
         export_version(modelled_run, 0, tmp_path / "none")
     for step in (0, 1):
-        stage(modelled_run, trainer, step, None, [TOKENS])
+        stage(modelled_run, of_the_run, step, None, [TOKENS])
     modelled_run.store.remove(modelled_run.weights_key(0))
     with pytest.raises(
         ExportError, match=r"version 0 of unit-1 were removed, as publish\.keep_versions says"

@@ -9,7 +9,7 @@ import torch
 
 from infra.engines.client import EngineClient
 from tasks.fleet.actors import named_actor
-from tasks.fleet.engines import Engine, stop_fleets
+from tasks.fleet.engines import Engine, Fleet, stop_fleets
 from tasks.probe.probe import Probe
 from tasks.publishing.staged import StagedVersion
 from tasks.publishing.transports.base import Transport
@@ -59,7 +59,7 @@ def test_it_is_prepared_transferred_pruned_and_forgotten(staged: Run, tmp_path: 
         weights = read_version(staged, version)
         manifest = read_manifest(staged, weights)
         folder = staged.store.folder(staged.weights_key(version))
-        prepared = delta.prepare(staged, weights, held=True)
+        prepared = delta.prepare(Fleet(staged), weights, held=True)
         bringing = StagedVersion(weights, folder, manifest, Probe(sequences=[], logprobs=[]))
         sent.append(prepared.transfer([Engine("engine-0", client)], bringing))
         copy = tmp_path / "fast" / staged.id / f"{version:06d}"
@@ -76,5 +76,5 @@ def test_it_is_prepared_transferred_pruned_and_forgotten(staged: Run, tmp_path: 
 
 
 def test_no_delta_is_made_of_a_version_that_the_trainer_did_not_just_make(staged: Run) -> None:
-    staged.config.publish.transport.build().prepare(staged, read_version(staged, 1), held=False)
+    staged.config.publish.transport.build().prepare(Fleet(staged), read_version(staged, 1), held=False)
     assert not staged.store.list(f"{staged.id}/deltas")

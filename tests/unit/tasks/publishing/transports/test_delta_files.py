@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from configs.transport import DeltaTransport
 from infra.store.base import StoreError, StoreUnreachable
+from tasks.fleet.engines import Fleet
 from tasks.publishing.transports.delta import Delta
 from tasks.publishing.transports.delta_files import DeltaUnusable, apply_delta, prune_deltas, write_delta
 from tasks.record.manifest import Manifest
@@ -167,7 +168,7 @@ def test_the_first_version_has_none(staged: Run) -> None:
 def test_an_unreadable_parent_is_no_reason_to_stop(staged: Run, caplog: pytest.LogCaptureFixture) -> None:
     stage_tensors(staged, {"norm": torch.zeros(4)}, step=2)
     (staged.store.folder(staged.weights_key(1)) / "model.safetensors").write_bytes(b"half")
-    Delta(DeltaTransport()).prepare(staged, read_version(staged, 2), held=True)
+    Delta(DeltaTransport()).prepare(Fleet(staged), read_version(staged, 2), held=True)
     assert not delta_files(staged, 2) and "delta of version 2 is of no use" in caplog.text
 
 
