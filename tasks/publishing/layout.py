@@ -13,7 +13,7 @@ from torch import Tensor
 
 from infra.engines.checksum import tensor_hash
 from infra.engines.protocol import ParallelismInfo, RankChecksums
-from tasks.model.bridge.checkpoint import HfCheckpoint
+from infra.weights_folder import WeightsFolder
 from tasks.record.manifest import Manifest
 
 _STACKED = {
@@ -36,19 +36,19 @@ _TOKEN_MULTIPLE = 64
 def differences(folder: Path, manifest: Manifest, held: RankChecksums) -> list[str]:
     """Names of what a rank of an engine holds otherwise than the manifest says, lacks, or has beyond it.
 
-    `folder` is the checkpoint that the manifest was made of. A tensor that the engine keeps as it is compares
+    `folder` holds the weights that the manifest was made of. A tensor that the engine keeps as it is compares
     by its hash; those that it stacks, cuts or pads are read, and must be what the manifest says.
     """
     sources = {name: _sources(name, manifest) for name in held.checksums}
     lacking = manifest.tensors.keys() - {part for parts in sources.values() for part in parts}
-    with HfCheckpoint(folder) as checkpoint:
-        shards = _Shards(folder, checkpoint, manifest, held.place)
+    with WeightsFolder(folder) as weights:
+        shards = _Shards(folder, weights, manifest, held.place)
         wrong = {name for name, parts in sources.items() if not shards.match(parts, held.checksums[name])}
     return sorted(lacking | wrong)
 
 
 def _sources(name: str, manifest: Manifest) -> tuple[str, ...]:
-    """The checkpoint's tensors that an engine's tensor is made of; none when it is of another model."""
+    """The manifest's tensors that an engine's tensor is made of; none when it is of another model."""
     if name in manifest.tensors:
         return (name,)
     for stacked, parts in _STACKED.items():
@@ -66,12 +66,12 @@ def _sources(name: str, manifest: Manifest) -> tuple[str, ...]:
 
 
 class _Shards:
-    """A rank's parts of the tensors of a checkpoint."""
+    """A rank's parts of the tensors of a weights folder."""
 
     def __init__(
-        self, folder: Path, checkpoint: HfCheckpoint, manifest: Manifest, place: ParallelismInfo
+        self, folder: Path, weights: WeightsFolder, manifest: Manifest, place: ParallelismInfo
     ) -> None:
-        self._checkpoint = checkpoint
+        self._weights = weights
         self._hashes = {name: entry.hash for name, entry in manifest.tensors.items()}
         self._rank, self._ranks = place.tp_rank, place.tp_size
         self._folder = folder
@@ -87,7 +87,7 @@ class _Shards:
             return False
         if len(names) == self._ranks == 1 and held == self._hashes[names[0]]:
             return True  # kept as it is
-        whole = {name: self._checkpoint.whole(name) for name in names}
+        whole = {name: self._weights.whole(name) for name in names}
         if any(tensor_hash(tensor) != self._hashes[name] for name, tensor in whole.items()):
             return False  # the folder itself is not what the manifest says
         divisions = range(1, self._ranks + 1) if ".experts." in names[0] else (1,)

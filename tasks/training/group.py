@@ -10,6 +10,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from infra.process import wait_until
+from infra.weights_folder import WeightsMismatch
 from tasks.model.errors import TrainerError
 from tasks.record.run import Run
 from tasks.record.samples import BatchRef
@@ -32,7 +33,7 @@ class TrainerGroup:
     """All ranks as one. Every call has a deadline; a rank that dies or hangs takes the group with it.
 
     Calls raise TrainerLost when the group is gone (it was killed; start and restore it), and another
-    TrainerError when the trainer refuses, its state unchanged.
+    TrainerError or WeightsMismatch when the trainer refuses, its state unchanged.
     """
 
     def __init__(self, run: Run, actors: list[Any]) -> None:
@@ -164,7 +165,7 @@ class TrainerGroup:
             try:
                 ray.get(done)
             except RayTaskError as error:
-                if not isinstance(error.cause, TrainerError):
+                if not isinstance(error.cause, TrainerError | WeightsMismatch):
                     raise self._broken(what, error) from error
                 refusal = error.cause
             except RayError as error:

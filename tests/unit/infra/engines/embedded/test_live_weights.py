@@ -7,12 +7,12 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-from infra.engines.checkpoint import WeightsMismatch
 from infra.engines.checksum import tensor_hash
 from infra.engines.embedded.decode import Notice, decode
 from infra.engines.embedded.model import ServedModel
 from infra.engines.embedded.sequence import Sequence
 from infra.engines.protocol import SamplingParams
+from infra.weights_folder import WeightsMismatch
 from tests.support.engines import altered_copy, reference_logprobs
 
 

@@ -7,9 +7,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import PretrainedConfig, Qwen3MoeConfig
 
-from infra.engines.checkpoint import WeightsMismatch
 from infra.engines.checksum import tensor_hash
 from infra.engines.embedded.model import ServedModel
+from infra.weights_folder import WeightsMismatch
 from tests.support.engines import TINY_MODEL, altered_copy
 from tests.support.models import MODELS, save_model
 from tests.support.quantised import QUANTISED, dequantised_copy, quantised_copy
