@@ -36,7 +36,7 @@ def provision(run: Run, trainer: bool = True) -> None:
 
 
 def _starting_weights(run: Run) -> Path | None:
-    """A checkpoint in the format that the engines are to hold; None while there is none."""
+    """A model folder in the format that the engines are to hold; None while there is none."""
     if run.config.publish.format is None:
         return prepare_model(run.config.model, run.home)
     return run.store.local(run.weights_key(0)) if 0 in exported_versions(run) else None

@@ -113,7 +113,7 @@ class TrainerGroup:
         return self._call("score", sequences)[0]
 
     def hidden_states(self, tokens: list[int]) -> "dict[str, Tensor]":
-        """Outputs [T, H] of embedding, decoder layers and last norm by their names in a checkpoint, fp32."""
+        """Outputs [T, H] of embedding, decoder layers and last norm by Hugging Face's names, fp32."""
         return self._call("hidden_states", tokens)[0]
 
     def export(self, folder: Path, model_path: Path) -> "Manifest":

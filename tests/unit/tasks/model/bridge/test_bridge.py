@@ -39,7 +39,7 @@ def llama(tmp_path: Path) -> Path:
 
 
 def rewrite(folder: Path, change) -> None:
-    """Change the tensors of a checkpoint folder."""
+    """Change the tensors of a weights folder."""
     tensors = load_file(folder / "model.safetensors")
     change(tensors)
     save_file(tensors, folder / "model.safetensors")
@@ -84,7 +84,7 @@ def test_a_folder_without_weights_is_refused(llama):
     assert "model.safetensors is missing" in refused(llama)
 
 
-def test_a_checkpoint_in_shards_is_read_through_its_index(llama, tmp_path):
+def test_a_folder_in_shards_is_read_through_its_index(llama, tmp_path):
     whole = load_file(llama / "model.safetensors")
     names = sorted(whole)
     shards = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}

@@ -33,7 +33,7 @@ def copied(run: Run, version: int) -> Mirrored:
 
 
 def assert_holds(run: Run, folder: Path, version: int) -> None:
-    """The folder is a checkpoint of the version, with what belongs beside its weights."""
+    """The folder is a model folder of the version, with what belongs beside its weights."""
     with WeightsFolder(folder) as weights:
         held = {name: weights.whole(name) for name in weights.names}
     assert Manifest.of(held) == read_manifest(run, read_version(run, version))
