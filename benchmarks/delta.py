@@ -9,8 +9,8 @@ from rich.table import Table
 from benchmarks.smollm2 import LoneTrainer, benchmark_config, save_random_model
 from configs.run import RunConfig
 from infra.home import Home
-from tasks.model.bridge.checkpoint import HfCheckpoint
-from tasks.model.bridge.writer import write_checkpoint
+from infra.weights_folder import WeightsFolder
+from tasks.model.bridge.writer import write_weights
 from tasks.model.recipe import publish_recipe
 from tasks.publishing.transports.delta_files import write_delta
 from tasks.publishing.transports.mirror import mirror
@@ -72,9 +72,9 @@ def _row(config: RunConfig, folder: Path) -> list[str]:
 def _stage(run: Run, exported: Path, version: int) -> None:
     """Stage fp32 weights in the format of the run."""
     folder = run.store.scratch()
-    with HfCheckpoint(exported) as checkpoint:
-        whole = ((name, checkpoint.whole(name)) for name in sorted(checkpoint.names))
-        manifest = write_checkpoint(folder, publish_recipe(run.config).apply(whole))
+    with WeightsFolder(exported) as weights:
+        whole = ((name, weights.whole(name)) for name in sorted(weights.names))
+        manifest = write_weights(folder, publish_recipe(run.config).apply(whole))
     stage_version(run, manifest, version - 1 if version else None, version)
     run.store.upload(run.weights_key(version), folder)
 

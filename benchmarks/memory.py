@@ -1,6 +1,6 @@
 """`python -m benchmarks.memory PID...`: most anonymous memory of processes, until its input ends.
 
-Pages of mapped files are left out: a checkpoint in the page cache can be dropped at any time. A process of
+Pages of mapped files are left out: weights in the page cache can be dropped at any time. A process of
 its own, since a sampling thread would wait for whoever holds the interpreter's lock.
 """
 

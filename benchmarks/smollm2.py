@@ -54,7 +54,7 @@ class LoneTrainer(TrainerRank):
 
 
 def save_random_model(folder: Path) -> Path:
-    """The checkpoint folder."""
+    """The model's folder."""
     torch.manual_seed(0)
     LlamaForCausalLM(SMOLLM2).save_pretrained(folder / "model")
     return folder / "model"

@@ -103,7 +103,7 @@ class SGLangEngine(EngineSection):
     max_total_tokens: int | None = Field(default=None, ge=1)
     """Size of the KV cache, tokens; from memory_fraction when absent."""
     quantization: str | None = None
-    """SGLang's name of the weights' format, such as fp8; as the checkpoint says when absent."""
+    """SGLang's name of the weights' format, such as fp8; as the model's config.json says when absent."""
     attention_backend: str | None = None
     """SGLang's name of the attention kernels; its choice for the device when absent."""
     deterministic: bool = True

@@ -8,15 +8,15 @@ from configs.base import LocalPath, Section
 
 
 class FolderModel(Section):
-    """A Hugging Face checkpoint folder: config.json, safetensors and tokenizer files."""
+    """A folder in Hugging Face's layout: config.json, safetensors and tokenizer files."""
 
     kind: Literal["folder"] = "folder"
     path: LocalPath
-    """Folder of the checkpoint."""
+    """Folder of the model."""
 
 
 class PackagedGgufModel(Section):
-    """A GGUF file carried by an installed Python package; converted to a checkpoint folder once."""
+    """A GGUF file carried by an installed Python package; converted to such a folder once."""
 
     kind: Literal["packaged_gguf"]
     package: str

@@ -59,7 +59,7 @@ def evaluate(
 
 
 def align(run: Run, layers: bool, console: Console) -> AlignmentReport:
-    """Compare a run's trainer and engines token by token, and by `layers` trainer and checkpoint."""
+    """Compare a run's trainer and engines token by token, and by `layers` trainer and exported folder."""
     with exclusive(run), _session(run, console):
         from flows.alignment import check_alignment
 

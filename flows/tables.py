@@ -73,13 +73,13 @@ def alignment_tables(report: AlignmentReport) -> Group:
 
 
 def _layers(layers: LayerAlignment) -> tuple[Table, str]:
-    table = _table("module", "max |trainer - checkpoint|", "relative", "verdict")
+    table = _table("module", "max |trainer - folder|", "relative", "verdict")
     for each in layers.modules:
         verdict = "differs first" if each.module == layers.first else ""
         table.add_row(each.module, _cell(each.max_abs), _cell(each.relative), verdict)
     sides = {"trainer": layers.trainer, **layers.engines}
     apart = ", ".join(f"{side} {difference:.2g}" for side, difference in sides.items())
-    return table, f"log-probabilities differ from the checkpoint's by at most: {apart}"
+    return table, f"log-probabilities differ from the exported folder's by at most: {apart}"
 
 
 def _table(*heads: str) -> Table:

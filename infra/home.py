@@ -38,7 +38,7 @@ class Home:
 
     @property
     def models(self) -> Path:
-        """Checkpoint folders converted from packages."""
+        """Model folders converted from packages."""
         return self.root / "models"
 
     @property

@@ -10,19 +10,12 @@ import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from infra.engines import protocol
-from infra.engines.checkpoint import (
-    Checkpoint,
-    Shapes,
-    WeightsMismatch,
-    read_checkpoint,
-    require_architecture,
-    require_complete,
-    require_fit,
-)
 from infra.engines.connection import Connection, parse
 from infra.engines.errors import EngineError, EngineFailed, EngineRefused, EngineTimeout, EngineUnreachable
+from infra.engines.fit import require_architecture, require_complete, require_fit
 from infra.engines.generation import UNSTAMPED, Generation, Span, read_generation, read_logprobs
 from infra.engines.protocol import ModelInfo, PauseMode, RankChecksums, SamplingParams, ServerInfo
+from infra.weights_folder import Shapes, WeightsFolder, WeightsMismatch
 
 if TYPE_CHECKING:
     from infra.engines.tensors import PackedBucket  # with torch, which a client of requests can spare
@@ -67,7 +60,7 @@ class EngineClient:
         self.url = url.rstrip("/")
         self._generation = Connection(url, timeout_s, concurrency)
         self._control = Connection(url, timeout_s, _CONTROL_CONNECTIONS)
-        self._seen: Checkpoint | None = None
+        self._seen: WeightsFolder | None = None
 
     def close(self) -> None:
         """Give the connections back."""
@@ -151,11 +144,11 @@ class EngineClient:
         self._control.post("/flush_cache")
 
     def update_from_disk(
-        self, path: str | Path, flush_cache: bool = True, like: Path | Checkpoint | None = None
+        self, path: str | Path, flush_cache: bool = True, like: Path | WeightsFolder | None = None
     ) -> None:
-        """Load the weights of a checkpoint folder that the engine can read.
+        """Load the weights of a folder that the engine can read.
 
-        EngineRefused, with nothing changed, when it is not a whole checkpoint of what is served: SGLang
+        EngineRefused, with nothing changed, when these are not all the weights of what is served: SGLang
         itself takes any, and answers success. Where this process cannot read `path`, `like` is a folder of
         the same tensors that it can read, or what the engine's machine reads in `path`.
         """
@@ -172,7 +165,7 @@ class EngineClient:
         self._update("/end_weight_update")
 
     def update_from_bucket(self, bucket: "PackedBucket", flush_cache: bool = True) -> None:
-        """Replace weights, by their names in the checkpoint. In a session.
+        """Replace weights, by their names in Hugging Face's layout. In a session.
 
         Pause the engine if none may be drawn from between two buckets. EngineRefused, with nothing changed,
         when one does not fit.
@@ -260,11 +253,11 @@ class EngineClient:
             )
         return served.layers
 
-    def _require_loadable(self, folder: Path | Checkpoint) -> None:
+    def _require_loadable(self, folder: Path | WeightsFolder) -> None:
         info = self.model_info()
         served = self._served(info)
         with self._refusing():
-            offered = folder if isinstance(folder, Checkpoint) else read_checkpoint(folder)
+            offered = folder if isinstance(folder, WeightsFolder) else WeightsFolder(folder)
             require_architecture(offered, info.architectures or ())
             if served is not None:
                 require_complete(offered, served.shapes)
@@ -276,12 +269,12 @@ class EngineClient:
             with self._refusing():
                 require_fit(offered, served.shapes)
 
-    def _served(self, info: ModelInfo) -> Checkpoint | None:
-        """The checkpoint that the engine names, or else the last that could be read here: a folder may be
-        gone by now, or on another machine."""
+    def _served(self, info: ModelInfo) -> WeightsFolder | None:
+        """The folder that the engine names, or else the last that could be read here: it may be gone by now,
+        or on another machine."""
         if self._seen is None or self._seen.folder != Path(info.model_path):
             with suppress(WeightsMismatch):
-                self._seen = read_checkpoint(Path(info.model_path))
+                self._seen = WeightsFolder(Path(info.model_path))
         return self._seen
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Number formats of a served weight: from a matrix to the tensors that a checkpoint holds for it, and back.
+"""Number formats of a served weight: from a matrix to the tensors that a folder holds for it, and back.
 
     parts = FP8_BLOCK.quantise(weight)  # {"": e4m3 [rows, cols], "_scale_inv": fp32 [rows / 128, cols / 128]}
     served = FP8_BLOCK.dequantise(parts)

@@ -1,4 +1,4 @@
-"""Which tensors of a model's checkpoint are in which number format.
+"""Which tensors of a model's folder are in which number format.
 
     recipe = QuantisationRecipe.of(config, "fp8_block", torch.bfloat16)
     save_file(dict(recipe.apply(weights)), folder / "model.safetensors")
@@ -41,7 +41,7 @@ _LAYER_WEIGHT = re.compile(r"(?:^|\.)layers\.\d+\..+\.weight$")
 
 
 class TensorForm(NamedTuple):
-    """A tensor as a checkpoint or an engine holds it."""
+    """A tensor as a weights folder or an engine holds it."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -49,14 +49,14 @@ class TensorForm(NamedTuple):
 
 @dataclass(frozen=True)
 class QuantisationRecipe:
-    """The number format of every tensor of one model's checkpoint."""
+    """The number format of every tensor of one model's folder."""
 
     format: Format
     """Of the weights of linear layers."""
     dtype: torch.dtype
     """Of all other floating-point tensors."""
     declaration: Mapping[str, Any] | None
-    """The checkpoint's `quantization_config`; None where it has none."""
+    """The model's `quantization_config`; None where it has none."""
     kept: KeptModules
     """Modules in layers that stay in high precision, besides HIGH_PRECISION."""
 
@@ -85,11 +85,11 @@ class QuantisationRecipe:
         return cls(chosen, dtype, declaration, chosen.scheme.kept(declaration))
 
     def quantises(self, name: str, dims: int) -> bool:
-        """Whether a tensor of the trainer, by its name in the checkpoint and its dimensions, is quantised."""
+        """Whether a tensor of the trainer, by its name in the folder and its dimensions, is quantised."""
         return dims == 2 and self._is_layer_weight(name)
 
     def forms(self, name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> dict[str, TensorForm]:
-        """What the checkpoint holds for a tensor of the trainer: names to how the tensors have to be."""
+        """What the folder holds for a tensor of the trainer: names to how the tensors have to be."""
         if not self.quantises(name, len(shape)):
             return {name: TensorForm(self._kept_dtype(name, dtype), shape)}
         with _naming(name):
@@ -97,7 +97,7 @@ class QuantisationRecipe:
         return {name + end: TensorForm(self.format.dtypes[end], shapes[end]) for end in shapes}
 
     def apply(self, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-        """The checkpoint's tensors for the trainer's, one after another: each weight, then its scales.
+        """The folder's tensors for the trainer's, one after another: each weight, then its scales.
 
         Raises QuantisationError, naming the tensor, where one cannot be put into its format.
         """
@@ -133,7 +133,7 @@ class QuantisationRecipe:
             raise QuantisationError(f"{missing} is missing: {weight} is in {self.format.name}")
 
     def config(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """config.json of a checkpoint that `apply` made, from that of the model."""
+        """config.json of a folder that `apply` made, from that of the model."""
         written = {
             key: config[key] for key in config if key not in ("quantization_config", "torch_dtype", "dtype")
         }
@@ -149,7 +149,7 @@ class QuantisationRecipe:
         return {"": cast(tensor, kept) if kept.is_floating_point else tensor}
 
     def _part_of(self, name: str) -> tuple[str, str]:
-        """The weight that a tensor of the checkpoint belongs to, and what its name adds to the weight's."""
+        """The weight that a tensor of the folder belongs to, and what its name adds to the weight's."""
         for end in self.format.dtypes:
             weight = name.removesuffix(end)
             if end and name.endswith(f".weight{end}"):

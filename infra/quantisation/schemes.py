@@ -22,13 +22,13 @@ _REMARKS = frozenset(
         "version",
     }
 )
-"""Fields that tell how a checkpoint was made, not how it is to be read."""
+"""Fields that tell how a quantised model was made, not how it is to be read."""
 _PATTERN = "re:"
 
 
 @dataclass(frozen=True)
 class KeptModules:
-    """Modules that stay in high precision: `module in kept`, by the module's path in the checkpoint."""
+    """Modules that stay in high precision: `module in kept`, by the module's path in the folder."""
 
     names: frozenset[str] = frozenset()
     patterns: tuple[re.Pattern[str], ...] = ()

@@ -1,6 +1,5 @@
 """Which services this state folder has started: services.json and its lock."""
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from infra.identity import ProcessRef
-from infra.process import wait_until
+from infra.locks import locked
 from infra.services.errors import ServiceError
 
 ServiceName = Literal["prefect", "mlflow", "worker"]
@@ -66,14 +65,11 @@ class ServiceState:
             raise ServiceError(
                 f"{self._lock.parent} cannot be made ({error.strerror}): set OVERNIGHT_HOME elsewhere"
             ) from None
-        with self._lock.open("w") as lock:
-            try:
-                wait_until(lambda: _acquired(lock.fileno()), _LOCK_TIMEOUT_S, "services.lock")
-            except TimeoutError:
-                raise ServiceError(
-                    f"{self._lock} is held by another command: wait for it to end, or end it"
-                ) from None
+        with locked(self._lock, _LOCK_TIMEOUT_S, self._taken):
             yield
+
+    def _taken(self, holder: str) -> ServiceError:
+        return ServiceError(f"{self._lock} is held by process {holder}: wait for it to end, or end it")
 
     def _write(self, records: dict[ServiceName, ServiceRecord]) -> None:
         text = json.dumps(_RECORDS.dump_python(records, mode="json"), indent=1)
@@ -83,11 +79,3 @@ class ServiceState:
             file.flush()
             os.fsync(file.fileno())
         new.replace(self._path)
-
-
-def _acquired(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

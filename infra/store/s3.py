@@ -6,12 +6,12 @@ import uuid
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from filelock import FileLock
 from pydantic import BaseModel, ConfigDict
 
 from configs.store import S3StoreConfig
 from infra import folders
-from infra.store.base import KeyExistsError, KeyMissingError, StoreError, key_parts
+from infra.locks import locked
+from infra.store.base import KeyExistsError, KeyMissingError, StoreError, StoreUnreachable, key_parts
 from infra.store.bucket import Bucket
 from infra.store.bucket_errors import not_conditional
 
@@ -134,13 +134,11 @@ class S3Store:
         """`folder(key)` with its files, fetched unless they are there; KeyMissingError for none."""
         index = self._index(key)
         if not self._holds(key, index):
-            with self._disk_explained():
-                self._cache.mkdir(parents=True, exist_ok=True)
-                with FileLock(self._cache / ".lock", timeout=_LOCK_TIMEOUT_S):
-                    if not self._holds(key, index):
-                        self._forget_beside(key)
-                        self._fetch(key, index, self.folder(key))
-                        self._index_copy(key).write_text(index.model_dump_json())
+            with self._disk_explained(), locked(self._cache / ".lock", _LOCK_TIMEOUT_S, _fetching):
+                if not self._holds(key, index):
+                    self._forget_beside(key)
+                    self._fetch(key, index, self.folder(key))
+                    self._index_copy(key).write_text(index.model_dump_json())
         return self.folder(key)
 
     def fetch(self, key: str, target: Path) -> int:
@@ -231,3 +229,10 @@ class S3Store:
                 f"this machine's copies cannot be kept ({error.strerror}: {error.filename or self._cache}): "
                 "free space or permit writing there, or set OVERNIGHT_HOME to another folder"
             ) from error
+
+
+def _fetching(holder: str) -> StoreError:
+    return StoreUnreachable(
+        f"process {holder} of this machine has been fetching from the store for {_LOCK_TIMEOUT_S} s: "
+        "wait for it, or end it"
+    )

@@ -17,7 +17,7 @@ from tasks.training.recovery import ready_trainer
 def check_alignment(run: Run, version: int, layers: bool = False) -> AlignmentReport:
     """Bring the trainer's version to every engine and compare them token by token; stored, aligned or not.
 
-    With `layers` both are also compared with the exported checkpoint, the trainer module by module. Raises
+    With `layers` both are also compared with the exported folder, the trainer module by module. Raises
     PublishRefused when an engine does not hold the version's tensors. Engines that are not aligned serve it
     nevertheless: for a run that draws no samples.
     """

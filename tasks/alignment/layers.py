@@ -1,6 +1,6 @@
-"""Which side is off, and in which module first: trainer and engines against the exported checkpoint.
+"""Which side is off, and in which module first: trainer and engines against the exported folder.
 
-The checkpoint is computed by transformers in fp32 in this process. SGLang's protocol tells nothing of an
+The folder's model is computed by transformers in fp32 in this process. SGLang's protocol tells nothing of an
 engine's layers, so the trainer is compared module by module, and the engines by log-probabilities.
 """
 
@@ -24,7 +24,7 @@ from tasks.publishing.export import convert, staged_recipe
 from tasks.publishing.staged import StagedVersion
 
 HiddenStates = Mapping[str, Tensor]
-"""Outputs [T, H] of modules in the order of the computation, by their names in the checkpoint."""
+"""Outputs [T, H] of modules in the order of the computation, by their names in the folder."""
 _ROUNDING = 1e-4
 """Relative difference of a hidden state that fp32 arithmetic in another order makes, with room."""
 _FORMAT_FACTOR = 8

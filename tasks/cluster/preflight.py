@@ -10,11 +10,11 @@ from configs.errors import UserError
 from configs.run import RunConfig
 from configs.store import LocalStoreConfig
 from infra.address import Address
-from infra.engines.checkpoint import WeightsMismatch, read_checkpoint
 from infra.home import Home
 from infra.process import port_is_free
 from infra.quantisation.errors import QuantisationError
 from infra.store import open_store
+from infra.weights_folder import WeightsFolder, WeightsMismatch
 from tasks.model.architecture import Architecture
 from tasks.model.errors import TrainerError
 from tasks.model.recipe import publish_recipe
@@ -76,7 +76,7 @@ def _check_format(config: RunConfig, model_path: Path) -> None:
         return
     recipe = publish_recipe(config)
     try:
-        for name, shape in read_checkpoint(model_path).shapes.items():
+        for name, shape in WeightsFolder(model_path).shapes.items():
             recipe.forms(name, recipe.dtype, shape)
     except QuantisationError as error:
         raise PreflightError(

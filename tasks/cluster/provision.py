@@ -36,7 +36,7 @@ def provision(run: Run, trainer: bool = True) -> None:
 
 
 def _starting_weights(run: Run, model: str) -> str | None:
-    """Key of a checkpoint in the format that the engines are to hold; None while there is none."""
+    """Key of a folder in the format that the engines are to hold; None while there is none."""
     if run.config.publish.format is None:
         return model
     return run.weights_key(0) if 0 in exported_versions(run) else None

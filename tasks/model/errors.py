@@ -9,7 +9,3 @@ class TrainerError(RunFailure):
 
 class ModelUnsupported(TrainerError):
     """The trainer has no Megatron layout for this model."""
-
-
-class WeightsMismatch(TrainerError):
-    """A checkpoint's tensors are not those of the model that its config describes."""

@@ -1,4 +1,4 @@
-"""The model that a run starts from, as a checkpoint folder on this machine."""
+"""The model that a run starts from, as a folder on this machine."""
 
 import importlib.util
 import shutil
@@ -50,11 +50,11 @@ def _checked(folder: Path) -> Path:
         "tokenizer (tokenizer.json)": "tokenizer.json",
     }
     if not folder.is_dir():
-        raise ModelError(f"model.path {folder} is not a folder: give that of a Hugging Face checkpoint")
+        raise ModelError(f"model.path {folder} is not a folder: give that of a Hugging Face model")
     missing = [what for what, pattern in wanted.items() if not any(folder.glob(pattern))]
     if missing:
         raise ModelError(
-            f"model.path {folder} has no {' and no '.join(missing)}: give a Hugging Face checkpoint"
+            f"model.path {folder} has no {' and no '.join(missing)}: give the folder of a Hugging Face model"
         )
     return folder
 
@@ -81,7 +81,7 @@ def _packaged_file(config: PackagedGgufModel) -> Path:
 
 
 def _convert(file: Path, folder: Path) -> None:
-    """Write the checkpoint in fp32; the folder appears complete or not at all."""
+    """Write the model in fp32; its folder appears complete or not at all."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:

@@ -48,27 +48,27 @@ class EngineAlignment(_Part):
 
 
 class ModuleDifference(_Part):
-    """What a module of the trainer puts out, against the same module of the exported checkpoint."""
+    """What a module of the trainer puts out, against the same module of the exported folder."""
 
     module: str
-    """By its name in the checkpoint, such as `model.layers.3`."""
+    """By its name in the folder, such as `model.layers.3`."""
     max_abs: float
-    """Largest |trainer - checkpoint| of all values."""
+    """Largest |trainer - folder| of all values."""
     relative: float
-    """The same, over the checkpoint's largest |value|."""
+    """The same, over the folder's largest |value|."""
 
 
 class LayerAlignment(_Part):
-    """Which side is off, told by the exported checkpoint as transformers computes it in fp32."""
+    """Which side is off, told by the exported folder as transformers computes it in fp32."""
 
     tolerance: float
     """Largest relative difference of a module's output that number formats explain."""
     modules: tuple[ModuleDifference, ...]
     """In the order of the computation."""
     trainer: float
-    """Largest |trainer - checkpoint| log-probability of the probe's tokens, nats."""
+    """Largest |trainer - folder| log-probability of the probe's tokens, nats."""
     engines: dict[str, float]
-    """Largest |engine - checkpoint| log-probability of the same tokens by engine, nats."""
+    """Largest |engine - folder| log-probability of the same tokens by engine, nats."""
 
     @property
     def first(self) -> str | None:

@@ -147,7 +147,7 @@ class SupervisedTraining:
         return losses
 
     def save(self, folder: Path) -> None:
-        """Write model and tokenizer as a Hugging Face checkpoint folder."""
+        """Write model and tokenizer as a folder in Hugging Face's layout."""
         self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
 
@@ -217,7 +217,7 @@ def accuracy(
 def main() -> None:
     """Train, report held-out accuracy, save."""
     parser = argparse.ArgumentParser(description="Make the warm start of the embedded task.")
-    parser.add_argument("--out", type=Path, required=True, help="folder to write the checkpoint to")
+    parser.add_argument("--out", type=Path, required=True, help="folder to write the model to")
     parser.add_argument("--seed", type=int, default=0, help="seed of weights, problems and guesses")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")

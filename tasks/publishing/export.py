@@ -1,4 +1,4 @@
-"""Weight versions as Hugging Face checkpoints of their own, in the format they were staged in or another."""
+"""Weight versions as model folders of their own, in the format they were staged in or another."""
 
 import json
 from collections.abc import Iterator
@@ -12,24 +12,24 @@ from infra import folders
 from infra.quantisation.errors import QuantisationError
 from infra.quantisation.recipe import QuantisationRecipe
 from infra.store.base import KeyMissingError
-from tasks.model.bridge.checkpoint import HfCheckpoint, copy_companions
-from tasks.model.bridge.writer import write_checkpoint
+from infra.weights_folder import WeightsFolder
+from tasks.model.bridge.writer import copy_companions, write_weights
 from tasks.record.manifest import Manifest, TensorEntry
 from tasks.record.run import Run
 from tasks.record.versions import exported_versions, read_manifest, read_version
 
 _KEPT_DTYPE = torch.bfloat16
-"""Of what a quantised checkpoint keeps in high precision, as published ones have it."""
+"""Of what a quantised model keeps in high precision, as published ones have it."""
 _NORM = "model.norm.weight"
 """A tensor that every family has, and that no format quantises."""
 
 
 class ExportError(UserError):
-    """The checkpoint asked for cannot be written; the message is one line that says what to change."""
+    """The folder asked for cannot be written; the message is one line that says what to change."""
 
 
 def export_version(run: Run, version: int, target: Path, format_name: str | None = None) -> Manifest:
-    """Write a version as a checkpoint folder, which appears whole or not at all; what is in it.
+    """Write a version as a model folder, which appears whole or not at all; what is in it.
 
     `format_name` is one of quantisation's FORMATS, or None for the format that the version was staged in.
     Raises ExportError for a version that is unknown or was pruned, a target that has something in it, weights
@@ -50,20 +50,20 @@ def export_version(run: Run, version: int, target: Path, format_name: str | None
 
 
 def convert(source: Path, manifest: Manifest, target: Path, format_name: str | None) -> Manifest:
-    """Fill a folder with a checkpoint's files, its tensors verified and put into a format one by one.
+    """Fill a folder with a staged version's files, its tensors verified and put into a format one by one.
 
     Returns the new manifest, which is also written. Raises ExportError for tensors that are not those of the
     manifest, and QuantisationError for a format that does not fit.
     """
     config = json.loads((source / "config.json").read_text())
     copy_companions(source, target)
-    with HfCheckpoint(source) as checkpoint:
-        tensors = _verified(checkpoint, manifest, source)
+    with WeightsFolder(source) as weights:
+        tensors = _verified(weights, manifest, source)
         if format_name is not None:
             recipe = QuantisationRecipe.of(config, format_name, _KEPT_DTYPE)
             tensors = recipe.apply(staged_recipe(source, manifest).restore(tensors))
             (target / "config.json").write_text(json.dumps(recipe.config(config), indent=2))
-        return write_checkpoint(target, tensors)
+        return write_weights(target, tensors)
 
 
 def staged_recipe(folder: Path, manifest: Manifest) -> QuantisationRecipe:
@@ -86,12 +86,12 @@ def _check_version(run: Run, version: int) -> None:
     )
 
 
-def _verified(checkpoint: HfCheckpoint, manifest: Manifest, folder: Path) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of a checkpoint in the order of their names, each what the manifest says."""
-    if wrong := sorted(checkpoint.names ^ manifest.tensors.keys()):
+def _verified(weights: WeightsFolder, manifest: Manifest, folder: Path) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a folder in the order of their names, each what the manifest says."""
+    if wrong := sorted(weights.names ^ manifest.tensors.keys()):
         raise ExportError(f"{folder} is not what was staged: {wrong[0]} is not in it, or beyond the manifest")
     for name, entry in manifest.tensors.items():
-        tensor = checkpoint.whole(name)
+        tensor = weights.whole(name)
         if TensorEntry.of(tensor) != entry:
             raise ExportError(f"{folder} is not what was staged: {name} was changed since")
         yield name, tensor

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from infra.engines.checksum import tensor_hash
 from infra.engines.protocol import ParallelismInfo, RankChecksums
-from tasks.model.bridge.checkpoint import HfCheckpoint
+from infra.weights_folder import WeightsFolder
 from tasks.record.manifest import Manifest
 
 _STACKED = {
@@ -38,7 +38,7 @@ _TOKEN_MULTIPLE = 64
 def differences(find: Callable[[], Path], manifest: Manifest, held: RankChecksums) -> list[str]:
     """Names of what a rank of an engine holds otherwise than the manifest says, lacks, or has beyond it.
 
-    `find` gives the checkpoint that the manifest was made of. A tensor that the engine keeps as it is
+    `find` gives the folder of weights that the manifest was made of. A tensor that the engine keeps as it is
     compares by its hash, and `find` is not asked; those that it stacks, cuts or pads are read, and must be
     what the manifest says.
     """
@@ -51,7 +51,7 @@ def differences(find: Callable[[], Path], manifest: Manifest, held: RankChecksum
 
 
 def _sources(name: str, manifest: Manifest) -> tuple[str, ...]:
-    """The checkpoint's tensors that an engine's tensor is made of; none when it is of another model."""
+    """The manifest's tensors that an engine's tensor is made of; none when it is of another model."""
     if name in manifest.tensors:
         return (name,)
     for stacked, parts in _STACKED.items():
@@ -69,7 +69,7 @@ def _sources(name: str, manifest: Manifest) -> tuple[str, ...]:
 
 
 class _Shards:
-    """A rank's parts of the tensors of a checkpoint."""
+    """A rank's parts of the tensors of a weights folder."""
 
     def __init__(
         self, find: Callable[[], Path], opened: ExitStack, manifest: Manifest, place: ParallelismInfo
@@ -83,8 +83,8 @@ class _Shards:
         return self._find()
 
     @cached_property
-    def _checkpoint(self) -> HfCheckpoint:
-        return self._opened.enter_context(HfCheckpoint(self._folder))
+    def _weights(self) -> WeightsFolder:
+        return self._opened.enter_context(WeightsFolder(self._folder))
 
     @cached_property
     def _key_value_heads(self) -> int:
@@ -97,7 +97,7 @@ class _Shards:
             return False
         if len(names) == self._ranks == 1 and held == self._hashes[names[0]]:
             return True  # kept as it is
-        whole = {name: self._checkpoint.whole(name) for name in names}
+        whole = {name: self._weights.whole(name) for name in names}
         if any(tensor_hash(tensor) != self._hashes[name] for name, tensor in whole.items()):
             return False  # the folder itself is not what the manifest says
         divisions = range(1, self._ranks + 1) if ".experts." in names[0] else (1,)

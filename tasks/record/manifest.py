@@ -9,7 +9,7 @@ __all__ = ["Manifest", "TensorEntry", "overall_hash", "tensor_hash"]
 
 
 class TensorEntry(BaseModel):
-    """One tensor of a checkpoint."""
+    """One tensor of a weights folder."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     dtype: str

@@ -1,12 +1,10 @@
 """Creating runs, finding them again, and keeping two processes off the same one."""
 
 import contextlib
-import fcntl
 import logging
-import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -17,6 +15,7 @@ from configs.run import RunConfig
 from configs.store import StoreConfig
 from configs.training import TrainerConfig
 from infra.home import Home
+from infra.locks import locked
 from infra.store import open_store
 from infra.store.base import KeyExistsError, KeyMissingError, Store
 from infra.store.local import LocalStore
@@ -161,21 +160,13 @@ def open_run(config: RunConfig, home: Home, run_id: str | None) -> Run:
     return create_run(config, home, run_id)
 
 
-@contextmanager
-def exclusive(run: Run) -> Iterator[None]:
+def exclusive(run: Run) -> AbstractContextManager[None]:
     """Hold the run for this process; RunError when another has it. Its death lets go of it."""
-    locks = run.home.locks
-    locks.mkdir(parents=True, exist_ok=True)
-    with (locks / f"{run.id}.lock").open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            raise RunError(f"run {run.id} is being worked on by process {lock.read()}: wait for it") from None
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
-        yield
+    return locked(
+        run.home.locks / f"{run.id}.lock",
+        timeout_s=0,
+        taken=lambda holder: RunError(f"run {run.id} is being worked on by process {holder}: wait for it"),
+    )
 
 
 def _stored_config(store: Store, run_id: str) -> RunConfig:

@@ -1,18 +1,17 @@
 """MLflow as a projection of a run's commits and evaluations: caught up with, never waited for."""
 
-import fcntl
 import hashlib
 import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Set
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import yaml
 
-from infra.process import wait_until
+from infra.locks import locked
 from infra.tracking import TrackingError
 from infra.tracking.mlflow_store import ExternalModel, Measurements, RunStatus, TrackedRun
 from tasks.record.best import best_version, save_aliases
@@ -188,22 +187,12 @@ def _flat(section: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     return flat
 
 
-@contextmanager
-def _alone(run: Run) -> Iterator[None]:
+def _alone(run: Run) -> AbstractContextManager[None]:
     """One process at a time projects a run, lest both create the same LoggedModel."""
-    locks = run.home.locks
-    locks.mkdir(parents=True, exist_ok=True)
-    with (locks / f"{run.id}.mlflow.lock").open("a") as lock:
-        try:
-            wait_until(lambda: _try_lock(lock), _LOCK_TIMEOUT_S, "the other process that projects the run")
-        except TimeoutError as error:
-            raise TrackingError(str(error)) from None
-        yield
-
-
-def _try_lock(file: TextIO) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    return locked(
+        run.home.locks / f"{run.id}.mlflow.lock",
+        _LOCK_TIMEOUT_S,
+        taken=lambda holder: TrackingError(
+            f"process {holder} has been projecting run {run.id} for {_LOCK_TIMEOUT_S} s: wait for it"
+        ),
+    )

@@ -10,6 +10,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from infra.process import wait_until
 from infra.store.base import StoreError
+from infra.weights_folder import WeightsMismatch
 from tasks.model.errors import TrainerError
 from tasks.record.run import Run
 from tasks.record.samples import BatchRef
@@ -34,7 +35,7 @@ class TrainerGroup(Trainer):
     """All ranks as one. Every call has a deadline; a rank that dies or hangs takes the group with it.
 
     Calls raise TrainerLost when the group is gone (it was killed; start and restore it), and another
-    TrainerError when the trainer refuses, or a StoreError, its state unchanged.
+    TrainerError, WeightsMismatch or StoreError when the trainer refuses, its state unchanged.
     """
 
     def __init__(self, run: Run, actors: list[Any]) -> None:
@@ -174,7 +175,7 @@ class TrainerGroup(Trainer):
             try:
                 ray.get(done)
             except RayTaskError as error:
-                if not isinstance(error.cause, TrainerError | StoreError):
+                if not isinstance(error.cause, TrainerError | WeightsMismatch | StoreError):
                     raise self._broken(what, error) from error
                 refusal = error.cause
             except RayError as error:

@@ -19,10 +19,9 @@ from infra.quantisation.errors import QuantisationError
 from infra.store.base import KeyMissingError, StoreError
 from tasks.model.architecture import Architecture
 from tasks.model.bridge.buckets import Bucket, TensorSpec, plan_buckets
-from tasks.model.bridge.checkpoint import copy_companions
 from tasks.model.bridge.mapping import Mapping
 from tasks.model.bridge.transfer import export_weights, load_weights
-from tasks.model.bridge.writer import write_checkpoint
+from tasks.model.bridge.writer import copy_companions, write_weights
 from tasks.model.errors import TrainerError
 from tasks.model.megatron import distributed
 from tasks.model.megatron.hidden import hidden_states
@@ -159,7 +158,7 @@ class TrainerRank(Trainer):
             copy_companions(model_path, folder)
             config = self._recipe.config(json.loads((model_path / "config.json").read_text()))
             (folder / "config.json").write_text(json.dumps(config, indent=2))
-            manifest = write_checkpoint(folder, self._tensors())
+            manifest = write_weights(folder, self._tensors())
         else:
             deque(self._tensors(), maxlen=0)  # its part of the gathering
         return _of_rank_0(manifest)

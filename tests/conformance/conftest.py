@@ -88,7 +88,7 @@ def engine(server: ServedFolder) -> Iterator[ServedFolder]:
 
 @pytest.fixture
 def changed(engine: ServedFolder, tmp_path: Path) -> Path:
-    """A checkpoint of the engine's architecture with other weights."""
+    """A model folder of the engine's architecture with other weights."""
     torch.manual_seed(1)
     return altered_copy(
         engine.folder, tmp_path / "changed", lambda name, t: t + 0.2 * t.std() * torch.randn_like(t)

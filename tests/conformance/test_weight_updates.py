@@ -97,7 +97,7 @@ def test_another_architecture_is_refused_and_the_old_weights_go_on(
     _assert_serves(engine, engine.folder)
 
 
-def test_an_incomplete_checkpoint_is_refused(engine: ServedFolder, tmp_path: Path) -> None:
+def test_an_incomplete_folder_is_refused(engine: ServedFolder, tmp_path: Path) -> None:
     lacking = altered_copy(
         engine.folder, tmp_path / "lacking", lambda name, t: None if name == NORM else t * 2
     )

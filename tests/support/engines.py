@@ -1,4 +1,4 @@
-"""Running engines, checkpoints to serve, and transformers as the reference."""
+"""Running engines, model folders to serve, and transformers as the reference."""
 
 import shutil
 import time
@@ -29,7 +29,7 @@ _FIRST_TOKENS_S = 0.3
 
 @dataclass(frozen=True)
 class ServedFolder:
-    """An engine and the checkpoint folder that it serves."""
+    """An engine and the model folder that it serves."""
 
     client: EngineClient
     folder: Path
@@ -94,7 +94,7 @@ def tiny_engine(folder: Path, version: int) -> Iterator[EngineClient]:
 def altered_copy(
     source: Path, target: Path, alter: Callable[[str, torch.Tensor], torch.Tensor | None]
 ) -> Path:
-    """A copy of a checkpoint with each tensor altered, or left out where `alter` gives None."""
+    """A copy of a model folder with each tensor altered, or left out where `alter` gives None."""
     shutil.copytree(source, target)
     tensors = load_file(source / "model.safetensors")
     altered = {name: alter(name, tensor) for name, tensor in tensors.items()}

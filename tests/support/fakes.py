@@ -13,7 +13,6 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from infra.engines.checkpoint import Checkpoint
 from infra.engines.client import (
     UNSTAMPED,
     EngineClient,
@@ -28,6 +27,7 @@ from infra.engines.client import (
 )
 from infra.engines.tensors import PackedBucket, unpack
 from infra.store.base import KeyMissingError
+from infra.weights_folder import WeightsFolder
 from tasks.fleet.engines import Engine
 from tasks.model.bridge.buckets import TensorSpec
 from tasks.model.errors import TrainerError
@@ -285,7 +285,7 @@ class FakeEngine(EngineClient):
         return [scored[start:] for scored in _logprobs(self.weights, sequences)]
 
     def update_from_disk(
-        self, path: str | Path, flush_cache: bool = True, like: Path | Checkpoint | None = None
+        self, path: str | Path, flush_cache: bool = True, like: Path | WeightsFolder | None = None
     ) -> None:
         self._enter("update_from_disk")
         assert self.paused and self.version == UNSTAMPED, "weights change under traffic"

@@ -1,4 +1,4 @@
-"""Checkpoints in quantised formats, and the plain ones that they stand for."""
+"""Model folders in quantised formats, and the plain ones that they stand for."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ QUANTISED = [name for name, form in FORMATS.items() if form.scheme is not None]
 
 
 def quantised_copy(source: Path, target: Path, name: str) -> Path:
-    """An fp32 checkpoint in another format, with fp32 for what is not quantised."""
+    """An fp32 model folder in another format, with fp32 for what is not quantised."""
     shutil.copytree(source, target)
     config = json.loads((source / "config.json").read_text())
     recipe = QuantisationRecipe.of(config, name, torch.float32)
@@ -25,7 +25,7 @@ def quantised_copy(source: Path, target: Path, name: str) -> Path:
 
 
 def dequantised_copy(source: Path, target: Path) -> Path:
-    """The fp32 checkpoint that a quantised one stands for."""
+    """The fp32 model folder that a quantised one stands for."""
     shutil.copytree(source, target)
     config = json.loads((source / "config.json").read_text())
     recipe = QuantisationRecipe.of(config, None, torch.float32)

@@ -1,4 +1,4 @@
-"""`python -m infra.engines.embedded`: serve a checkpoint folder until terminated."""
+"""`python -m infra.engines.embedded`: serve a model folder until terminated."""
 
 import argparse
 import os
@@ -45,7 +45,7 @@ def main() -> None:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m infra.engines.embedded", description=main.__doc__)
-    parser.add_argument("--model-path", type=Path, required=True, help="checkpoint folder")
+    parser.add_argument("--model-path", type=Path, required=True, help="model folder")
     parser.add_argument("--host", default=LOOPBACK)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--threads", type=int, default=1, help="CPU threads")

@@ -8,7 +8,6 @@ from fastapi.responses import Response
 from pydantic import TypeAdapter
 
 from infra.engines import protocol
-from infra.engines.checkpoint import WeightsMismatch
 from infra.engines.checksum import overall_hash
 from infra.engines.embedded.admission import BadRequest, admit, is_batch, results
 from infra.engines.embedded.answers import as_json, refusal, result
@@ -17,6 +16,7 @@ from infra.engines.embedded.sampling import NonFiniteLogits
 from infra.engines.embedded.sequence import Sequence
 from infra.engines.embedded.updates import add_weight_updates
 from infra.engines.embedded.worker import Worker
+from infra.weights_folder import WeightsMismatch
 
 _RESULTS = TypeAdapter(list[protocol.GenerateResult])
 _HEALTH_TIMEOUT_S = 20.0

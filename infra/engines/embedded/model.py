@@ -10,19 +10,20 @@ from transformers.cache_utils import Cache
 from transformers.initialization import no_init_weights
 from transformers.utils import logging
 
-from infra.engines.checkpoint import WeightsMismatch, read_checkpoint, require_architecture
 from infra.engines.embedded.routing import RouterTap
 from infra.engines.embedded.text import TextCodec
 from infra.engines.embedded.weights import LiveWeights
+from infra.engines.fit import require_architecture
 from infra.engines.protocol import UNSTAMPED
 from infra.quantisation.recipe import QuantisationRecipe
+from infra.weights_folder import WeightsFolder, WeightsMismatch
 
 
 class ServedModel:
     """Weights, their version, tokenizer and limits; used by one thread."""
 
     def __init__(self, folder: Path, dtype: torch.dtype, device: torch.device, context_length: int) -> None:
-        """Load a checkpoint folder; WeightsMismatch or ValueError says what does not fit."""
+        """Load a weights folder; WeightsMismatch or ValueError says what does not fit."""
         logging.disable_progress_bar()
         self.config = _read_config(folder)
         _require_full_attention(self.config, context_length)
@@ -41,15 +42,15 @@ class ServedModel:
         self._module.tie_weights()
         self._module.to(device).eval().requires_grad_(False)
         self.weights = LiveWeights(self._module, _recipe(self.config, dtype))
-        self.weights.load_checkpoint(read_checkpoint(folder), convert=True)
+        self.weights.load_folder(WeightsFolder(folder), convert=True)
         self.routing = RouterTap.on(self._module)
         """None for a model without experts."""
 
     def load_folder(self, folder: Path) -> None:
-        """Replace the weights by those of a checkpoint of the same architecture, or raise WeightsMismatch."""
-        offered = read_checkpoint(folder)
+        """Replace the weights by those of a folder of the same architecture, or raise WeightsMismatch."""
+        offered = WeightsFolder(folder)
         require_architecture(offered, self.config.architectures or ())
-        self.weights.load_checkpoint(offered)
+        self.weights.load_folder(offered)
         self.folder = folder
 
     def logits(
@@ -74,7 +75,7 @@ class ServedModel:
 
 def _read_config(folder: Path) -> PreTrainedConfig:
     if not (folder / "config.json").is_file():
-        raise WeightsMismatch(f"{folder / 'config.json'} is missing: give the folder of a checkpoint")
+        raise WeightsMismatch(f"{folder / 'config.json'} is missing: give the folder of a model")
     try:
         return AutoConfig.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError) as error:

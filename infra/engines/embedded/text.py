@@ -7,7 +7,7 @@ from tokenizers import Tokenizer
 
 
 class TextCodec:
-    """The tokenizer of a checkpoint folder; a folder without tokenizer.json serves token ids only."""
+    """The tokenizer of a model's folder; a folder without tokenizer.json serves token ids only."""
 
     def __init__(self, tokenizer: Tokenizer | None) -> None:
         self._tokenizer = tokenizer

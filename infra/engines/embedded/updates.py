@@ -11,11 +11,11 @@ from pydantic import ValidationError
 
 from configs.errors import RunFailure
 from infra.engines import protocol
-from infra.engines.checkpoint import WeightsMismatch
 from infra.engines.embedded.answers import result, updated
 from infra.engines.embedded.engine import Engine
 from infra.engines.embedded.groups import GroupError
 from infra.engines.tensors import unpack
+from infra.weights_folder import WeightsMismatch
 
 _NO_SESSION = "must run between begin_weight_update() and end_weight_update()"
 _NOT_FLUSHED = (

@@ -1,25 +1,24 @@
-"""The served weights under the names of their Hugging Face checkpoint, read and replaced in place."""
+"""The served weights under their names in Hugging Face's layout, read and replaced in place."""
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from contextlib import ExitStack
 from itertools import accumulate
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 
-from infra.engines.checkpoint import Checkpoint, WeightsMismatch, require_complete, require_fit
 from infra.engines.checksum import tensor_hash
+from infra.engines.fit import require_complete, require_fit
 from infra.quantisation.recipe import QuantisationRecipe, TensorForm
+from infra.weights_folder import WeightsFolder, WeightsMismatch
 
 _CONVERTIBLE = {torch.float32, torch.bfloat16, torch.float16}
 
 
 class LiveWeights:
-    """The tensors of a model's checkpoint, and the model's parameters, which always follow from them.
+    """The tensors of a model's weights folder, and the model's parameters, which always follow from them.
 
     A tensor that the model computes with as it is lies in the parameter itself. Beside quantised weights and
     their scales, which are kept as they came, the parameter holds the dequantised weight.
@@ -29,14 +28,14 @@ class LiveWeights:
         """QuantisationError for a model that does not fit the recipe's format."""
         self._recipe = recipe
         self._device = module.device
-        self._parameters = checkpoint_views(module)
+        self._parameters = folder_views(module)
         self._tied = frozenset(module.all_tied_weights_keys)
         self._forms = {
             name: recipe.forms(name, view.dtype, tuple(view.shape)) for name, view in self._parameters.items()
         }
-        """The checkpoint's tensors of each parameter."""
+        """The folder's tensors of each parameter."""
         self._owner = {part: name for name, forms in self._forms.items() for part in forms}
-        """The parameter that a tensor of the checkpoint belongs to."""
+        """The parameter that a tensor of the folder belongs to."""
         self._held = {part: self._own_place(part) for part in self._owner}
         self._waiting: dict[str, Tensor] = {}
         """Parts of quantised weights that came without the others."""
@@ -46,22 +45,19 @@ class LiveWeights:
         return {name: tensor_hash(tensor) for name, tensor in self._held.items()}
 
     def get(self, name: str) -> Tensor:
-        """A tensor; WeightsMismatch for a name that the checkpoint does not have."""
+        """A tensor; WeightsMismatch for a name that it does not have."""
         if name not in self._held:
             raise WeightsMismatch(f"{name} is not a tensor of the served model")
         return self._held[name].detach()
 
-    def load_checkpoint(self, checkpoint: Checkpoint, convert: bool = False) -> None:
+    def load_folder(self, offered: WeightsFolder, convert: bool = False) -> None:
         """Replace all weights; WeightsMismatch, with nothing changed, unless it has them all and they fit.
 
         `convert` takes what is not quantised in other dtypes than it is held in.
         """
-        require_complete(checkpoint, self._held)
-        with ExitStack() as files:
-            tensors: dict[str, Tensor] = {}
-            for path in checkpoint.files:
-                file = files.enter_context(safe_open(path, framework="pt"))
-                tensors |= {name: file.get_tensor(name) for name in {*file.keys()} - self._tied}
+        require_complete(offered, self._held)
+        with offered:
+            tensors = {name: offered.whole(name) for name in offered.names - self._tied}
             if convert:
                 tensors = {name: self._converted(name, tensor) for name, tensor in tensors.items()}
             self.load(tensors)
@@ -102,7 +98,7 @@ class LiveWeights:
             raise WeightsMismatch(f"{part} came without {', '.join(missing)}: send them in one update")
 
     def _own_place(self, part: str) -> Tensor:
-        """Where a tensor of the checkpoint is held: in its parameter, when that is alike."""
+        """Where a tensor of the folder is held: in its parameter, when that is alike."""
         name = self._owner[part]
         parameter, form = self._parameters[name], self._forms[name][part]
         if form == TensorForm(parameter.dtype, tuple(parameter.shape)):
@@ -133,11 +129,11 @@ class LiveWeights:
             parameter.copy_(restored[name])
 
 
-def checkpoint_views(module: PreTrainedModel) -> dict[str, Tensor]:
-    """Name in the checkpoint that save_pretrained would write -> view of the parameter that holds the tensor.
+def folder_views(module: PreTrainedModel) -> dict[str, Tensor]:
+    """Name in the folder that save_pretrained would write -> view of the parameter that holds the tensor.
 
-    transformers fuses some tensors (the experts of a layer, say) into one parameter. Where a checkpoint
-    tensor lies in it is read off by sending element numbers instead of weights through the conversion.
+    transformers fuses some tensors (the experts of a layer, say) into one parameter. Where a tensor
+    of the folder lies in it is read off by sending element numbers instead of weights through the conversion.
     """
     state = {name: t for name, t in module.state_dict().items() if name not in module.all_tied_weights_keys}
     starts = [0, *accumulate(tensor.numel() for tensor in state.values())]

@@ -33,7 +33,7 @@ class Architecture(Part):
 
     @classmethod
     def read(cls, model_path: Path) -> "Architecture":
-        """Read `config.json` of a checkpoint folder.
+        """Read `config.json` of a model's folder.
 
         Raises ModelUnsupported for a model type or a feature that the trainer has no layout for.
         """

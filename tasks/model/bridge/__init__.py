@@ -1,1 +1,1 @@
-"""Weights between Hugging Face checkpoints and Megatron ranks: a table of mappings, and what moves by it."""
+"""Weights between Hugging Face's layout and Megatron ranks: a table of mappings, and what moves by it."""

@@ -1,4 +1,4 @@
-"""Moving weights between a Hugging Face checkpoint and the ranks' Megatron tensors, one by one."""
+"""Moving weights between a folder in Hugging Face's layout and the ranks' Megatron tensors, one by one."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -8,11 +8,10 @@ import torch.distributed as dist
 from megatron.core import parallel_state
 from torch import Tensor, nn
 
+from infra.weights_folder import WeightsFolder, WeightsMismatch
 from tasks.model.architecture import Architecture
-from tasks.model.bridge.checkpoint import HfCheckpoint
 from tasks.model.bridge.families import mappings
 from tasks.model.bridge.mapping import Mapping
-from tasks.model.errors import WeightsMismatch
 from tasks.model.megatron.model import held_tensors
 
 _NAMED = 8
@@ -20,7 +19,7 @@ _NAMED = 8
 
 
 def load_weights(model: nn.Module, architecture: Architecture, folder: Path) -> None:
-    """Set this rank's tensors from a checkpoint folder; rows that pad the vocabulary become zero.
+    """Set this rank's tensors from a weights folder; rows that pad the vocabulary become zero.
 
     Raises WeightsMismatch, naming the tensors, when some are missing, unknown or of another shape.
     """
@@ -29,16 +28,16 @@ def load_weights(model: nn.Module, architecture: Architecture, folder: Path) -> 
     mine = [mapping for mapping in wanted if mapping.expert_rank in (None, rank)]
     held = held_tensors(model)
     _check_mapped(held.keys(), mine)
-    with HfCheckpoint(folder) as checkpoint, torch.no_grad():
-        _check_names(checkpoint, wanted, architecture, folder)
+    with WeightsFolder(folder) as weights, torch.no_grad():
+        _check_names(weights, wanted, architecture, folder)
         for mapping in mine:
             tensor = held[mapping.megatron]
             try:
-                value = _padded(checkpoint, mapping, architecture, tensor)
+                value = _padded(weights, mapping, architecture, tensor)
                 if value.shape != tensor.shape:
                     raise ValueError(f"{tuple(value.shape)} where {tuple(tensor.shape)} is expected")
             except (RuntimeError, ValueError) as error:
-                shapes = ", ".join(f"{name} {checkpoint.shape(name)}" for name in mapping.hf)
+                shapes = ", ".join(f"{name} {weights.shapes[name]}" for name in mapping.hf)
                 raise WeightsMismatch(f"{folder}: {shapes} do not fit config.json: {error}") from None
             tensor.copy_(value)
 
@@ -68,15 +67,15 @@ def _check_mapped(held: Iterable[str], mine: list[Mapping]) -> None:
 
 
 def _check_names(
-    checkpoint: HfCheckpoint, wanted: list[Mapping], architecture: Architecture, folder: Path
+    weights: WeightsFolder, wanted: list[Mapping], architecture: Architecture, folder: Path
 ) -> None:
     names = {name for mapping in wanted for name in mapping.hf}
     last = architecture.layers + architecture.prediction_layers
     unused = tuple(f"model.layers.{layer}." for layer in range(architecture.layers, last))
-    known = {name for name in checkpoint.names if not name.startswith(unused)}
+    known = {name for name in weights.names if not name.startswith(unused)}
     for kind, wrong in (("lacks", names - known), ("has unknown", known - names)):
         if wrong:
-            raise WeightsMismatch(f"{folder}: the checkpoint {kind} {_listed(wrong)}: see its config.json")
+            raise WeightsMismatch(f"{folder}: the folder {kind} {_listed(wrong)}: see its config.json")
 
 
 def _listed(names: set[str]) -> str:
@@ -84,14 +83,14 @@ def _listed(names: set[str]) -> str:
     return ", ".join(sorted(names)[:_NAMED]) + more
 
 
-def _padded(checkpoint: HfCheckpoint, mapping: Mapping, architecture: Architecture, tensor: Tensor) -> Tensor:
+def _padded(weights: WeightsFolder, mapping: Mapping, architecture: Architecture, tensor: Tensor) -> Tensor:
     group = parallel_state.get_tensor_model_parallel_group()
     value = mapping.join(
-        [checkpoint.part(name, mapping.shard_dim, group.rank(), group.size()) for name in mapping.hf]
+        [weights.part(name, mapping.shard_dim, group.rank(), group.size()) for name in mapping.hf]
     )
     if not mapping.by_token:
         return value
-    rows = checkpoint.shape(mapping.hf[0])[0]
+    rows = weights.shapes[mapping.hf[0]][0]
     if rows != architecture.vocab_size:
         raise ValueError(f"{rows} rows where vocab_size is {architecture.vocab_size}")
     return torch.cat([value, value.new_zeros(len(tensor) - len(value), *value.shape[1:])])

@@ -1,6 +1,7 @@
-"""Writing a Hugging Face checkpoint folder tensor by tensor."""
+"""Writing a folder in Hugging Face's layout: the weights tensor by tensor, and what belongs beside them."""
 
 import json
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,12 +11,20 @@ from torch import Tensor
 from tasks.record.manifest import Manifest, TensorEntry
 
 FILE_BYTES = 5 * 10**9
-"""Most bytes of a file, as published checkpoints have it."""
+"""Most bytes of a file, as published models have it."""
+_WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "*.bin", "*.gguf", "manifest.json")
 
 
-def write_checkpoint(folder: Path, tensors: Iterable[tuple[str, Tensor]]) -> Manifest:
+def copy_companions(source: Path, target: Path) -> None:
+    """Copy what a model's folder has beside its weights: configuration and tokenizer."""
+    for path in sorted(source.iterdir()):
+        if path.is_file() and not any(path.match(pattern) for pattern in _WEIGHT_FILES):
+            shutil.copyfile(path, target / path.name)
+
+
+def write_weights(folder: Path, tensors: Iterable[tuple[str, Tensor]]) -> Manifest:
     """Write tensors as they come, and beside them manifest.json: what was written."""
-    writer, entries = CheckpointWriter(folder), {}
+    writer, entries = WeightsWriter(folder), {}
     for name, tensor in tensors:
         writer.add(name, tensor)
         entries[name] = TensorEntry.of(tensor)
@@ -25,7 +34,7 @@ def write_checkpoint(folder: Path, tensors: Iterable[tuple[str, Tensor]]) -> Man
     return manifest
 
 
-class CheckpointWriter:
+class WeightsWriter:
     """Fills a folder with model.safetensors, or with numbered files and their index when one is not enough.
 
     It holds at most a file's tensors, or references to them: they must not change before `finish`.

@@ -39,7 +39,7 @@ class GroupChoice:
 
 
 class Router(TopKRouter):
-    """Megatron's router with the family's choice of groups; its bias stays as the checkpoint has it."""
+    """Megatron's router with the family's choice of groups; its bias stays as the model's folder has it."""
 
     def __init__(self, groups: ExpertGroups | None, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -15,7 +15,7 @@ from tasks.model.tap import tapped
 def hidden_states(model: GPTModel, tokens: Sequence[int], device: torch.device) -> dict[str, Tensor]:
     """Outputs [T, H] of embedding, decoder layers and last norm, in order, fp32 on the CPU.
 
-    Their names are those of the modules in a Hugging Face checkpoint. A collective of all ranks, each of
+    Their names are those of the modules in Hugging Face's layout. A collective of all ranks, each of
     which computes the whole sequence and gets all of it.
     """
     modules = {

@@ -130,5 +130,5 @@ def _latent_fields(part: LatentAttention, rope_theta: float) -> dict[str, Any]:
 
 
 def _as_it_is(tensor: Tensor) -> Tensor:
-    """Set no values, which come from a checkpoint; Megatron marks split parameters where it calls this."""
+    """Set no values, which come from a folder; Megatron marks split parameters where it calls this."""
     return tensor

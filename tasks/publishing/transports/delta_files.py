@@ -20,9 +20,8 @@ from torch import Tensor
 from configs.errors import RunFailure
 from infra.engines.tensors import buckets
 from infra.store.base import KeyMissingError
-from tasks.model.bridge.checkpoint import HfCheckpoint
-from tasks.model.bridge.writer import CheckpointWriter
-from tasks.model.errors import WeightsMismatch
+from infra.weights_folder import WeightsFolder, WeightsMismatch
+from tasks.model.bridge.writer import WeightsWriter
 from tasks.record.manifest import TensorEntry
 from tasks.record.run import Run
 from tasks.record.stored import RecordUnreadable, read_record
@@ -81,7 +80,7 @@ def apply_delta(run: Run, weights: WeightVersion, parent: Path, target: Path) ->
     """
     with _read_failures(weights):
         index = read_record(run.store, _index_key(run, weights.number), DeltaIndex)
-    writer = CheckpointWriter(target, run.config.publish.bucket_bytes)
+    writer = WeightsWriter(target, run.config.publish.bucket_bytes)
     for name, tensor in _patched(run, weights, index, parent):
         writer.add(name, tensor)
     writer.finish()
@@ -96,7 +95,7 @@ def prune_deltas(run: Run, current: int) -> None:
 
 
 def _changes(old: Path, new: Path) -> Iterator[tuple[str, Tensor]]:
-    with HfCheckpoint(old) as before, HfCheckpoint(new) as after:
+    with WeightsFolder(old) as before, WeightsFolder(new) as after:
         for name in sorted(after.names):
             difference = _bytes(before.whole(name)) ^ _bytes(tensor := after.whole(name))
             if difference.any():
@@ -109,7 +108,7 @@ def _patched(
 ) -> Iterator[tuple[str, Tensor]]:
     """The version's tensors: first those that changed, then the others."""
     unchanged = dict(read_manifest(run, weights).tensors)
-    with _read_failures(weights), HfCheckpoint(parent) as old:
+    with _read_failures(weights), WeightsFolder(parent) as old:
         for number in range(index.files):
             for name, packed in load(run.store.read(_file_key(run, weights.number, number))).items():
                 entry = unchanged.pop(name)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from configs.transport import DiskTransport
-from infra.engines.checkpoint import Checkpoint, WeightsMismatch, read_checkpoint
 from infra.engines.client import EngineRefused
+from infra.weights_folder import WeightsFolder, WeightsMismatch
 from tasks.fleet.engines import Engine, Fleet, on_all
 from tasks.publishing.staged import StagedVersion
 from tasks.publishing.transports.base import Transfer, Transport
@@ -39,9 +39,9 @@ class Loading:
         return staged.manifest.bytes * len(engines)
 
 
-def _fetched(staged: StagedVersion) -> Checkpoint:
-    """What this machine has of a version now; EngineRefused when that is no whole checkpoint."""
+def _fetched(staged: StagedVersion) -> WeightsFolder:
+    """What this machine has of a version now; EngineRefused when that is not whole."""
     try:
-        return read_checkpoint(staged.local())
+        return WeightsFolder(staged.local())
     except WeightsMismatch as error:
         raise EngineRefused(str(error)) from None

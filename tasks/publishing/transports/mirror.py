@@ -4,13 +4,13 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock
 from safetensors import SafetensorError
 
 from infra import folders
-from infra.store.base import StoreError
-from tasks.model.bridge.checkpoint import HfCheckpoint, copy_companions
-from tasks.model.errors import WeightsMismatch
+from infra.locks import locked
+from infra.store.base import StoreError, StoreUnreachable
+from infra.weights_folder import WeightsFolder, WeightsMismatch
+from tasks.model.bridge.writer import copy_companions
 from tasks.publishing.transports.delta_files import DeltaUnusable, apply_delta
 from tasks.record.manifest import Manifest, TensorEntry
 from tasks.record.run import Run
@@ -30,7 +30,7 @@ class Mirrored:
 
 
 def mirror(run: Run, version: int, root: Path) -> Mirrored:
-    """This machine's copy of a staged version, verified tensor by tensor; a checkpoint folder of its own.
+    """This machine's copy of a staged version, verified tensor by tensor; a model folder of its own.
 
     `root` has a folder of copies for each run.
 
@@ -39,8 +39,7 @@ def mirror(run: Run, version: int, root: Path) -> Mirrored:
     """
     root = root / run.id
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        with FileLock(root / ".lock", timeout=run.config.publish.timeout_s):
+        with locked(root / ".lock", run.config.publish.timeout_s, _mirroring):
             return _mirror(run, read_version(run, version), root)
     except (OSError, SafetensorError) as error:
         raise StoreError(
@@ -52,6 +51,12 @@ def mirror(run: Run, version: int, root: Path) -> Mirrored:
 def forget_mirror(run: Run, root: Path) -> None:
     """Remove this machine's copies of a run's weights; fine when there are none."""
     shutil.rmtree(root / run.id, ignore_errors=True)
+
+
+def _mirroring(holder: str) -> StoreError:
+    return StoreUnreachable(
+        f"process {holder} has been at this machine's copies for publish.timeout_s: wait for it, or end it"
+    )
 
 
 def _mirror(run: Run, weights: WeightVersion, root: Path) -> Mirrored:
@@ -85,9 +90,9 @@ def _patch(run: Run, weights: WeightVersion, parent: Path, folder: Path) -> int:
 def _holds(folder: Path, manifest: Manifest) -> bool:
     """Whether a folder has the tensors of the manifest; what was written before a crash may not."""
     try:
-        with HfCheckpoint(folder) as checkpoint:
-            return checkpoint.names == manifest.tensors.keys() and all(
-                TensorEntry.of(checkpoint.whole(name)) == entry for name, entry in manifest.tensors.items()
+        with WeightsFolder(folder) as weights:
+            return weights.names == manifest.tensors.keys() and all(
+                TensorEntry.of(weights.whole(name)) == entry for name, entry in manifest.tensors.items()
             )
-    except (WeightsMismatch, SafetensorError, LookupError, ValueError, OSError):
+    except WeightsMismatch:
         return False

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from configs.transport import TensorTransport
 from infra.engines.tensors import buckets, pack
+from infra.weights_folder import WeightsFolder
 from tasks.fleet.engines import Engine, Fleet
-from tasks.model.bridge.checkpoint import HfCheckpoint
 from tasks.publishing.staged import StagedVersion
 from tasks.publishing.transports.base import Transfer, Transport
 from tasks.publishing.transports.session import update_session
@@ -39,11 +39,11 @@ class Sending:
         """See Transfer."""
         sent = 0
         with (
-            HfCheckpoint(staged.local()) as checkpoint,
+            WeightsFolder(staged.local()) as weights,
             ThreadPoolExecutor(max_workers=len(engines)) as pool,
             update_session(engines),
         ):
-            tensors = ((name, checkpoint.whole(name)) for name in sorted(checkpoint.names))
+            tensors = ((name, weights.whole(name)) for name in sorted(weights.names))
             for bucket in map(pack, buckets(tensors, self.bucket_bytes)):
                 sending = [pool.submit(engine.client.update_from_bucket, bucket) for engine in engines]
                 for call in sending:

@@ -93,7 +93,7 @@ def test_an_alignment_report_leads_from_the_engine_to_the_token_to_the_layer(rep
     assert ["model.layers.1", "0.5", "0.25", "differs first"] in rows
     assert ["model.norm", "1", "0.5", ""] in rows
     apart = "trainer 0.5, engine-0 1e-06, engine-1 0.5"
-    assert rows[-1] == [f"log-probabilities differ from the checkpoint's by at most: {apart}"]
+    assert rows[-1] == [f"log-probabilities differ from the exported folder's by at most: {apart}"]
 
 
 def test_layers_are_told_only_where_they_were_compared(report: AlignmentReport) -> None:

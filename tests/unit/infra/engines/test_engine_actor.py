@@ -102,7 +102,7 @@ def test_a_taken_port_names_the_field_to_change(log: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_broken_checkpoint_is_told_from_the_log(log: Path, tmp_path: Path) -> None:
+def test_a_broken_folder_is_told_from_the_log(log: Path, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     shutil.copytree(TINY_MODEL, folder)
     (folder / "model.safetensors").unlink()

@@ -1,4 +1,4 @@
-"""What published checkpoints declare, read; and what is written, as servers read it."""
+"""What published models declare, read; and what is written, as servers read it."""
 
 import pytest
 
@@ -88,7 +88,7 @@ DECLARED = {
 
 
 @pytest.mark.parametrize("name", DECLARED)
-def test_what_published_checkpoints_declare_is_recognised_by_one_format_only(name):
+def test_what_published_models_declare_is_recognised_by_one_format_only(name):
     schemes = {form.name: form.scheme for form in FORMATS.values() if form.scheme is not None}
 
     assert [key for key, scheme in schemes.items() if scheme.difference(DECLARED[name]) is None] == [name]

@@ -1,4 +1,4 @@
-"""The module in which trainer and exported checkpoint part is found, and so is the side that is off."""
+"""The module in which trainer and exported folder part is found, and so is the side that is off."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

@@ -24,7 +24,7 @@ def test_guesses_are_boxed_answers_mostly_wrong():
 
 
 @pytest.mark.slow
-def test_training_learns_and_leaves_a_checkpoint_that_loads(tmp_path):
+def test_training_learns_and_leaves_a_model_that_loads(tmp_path):
     recipe = Recipe(tokenizer_texts=300, steps=30, batch=32)
     training = SupervisedTraining(recipe, seed=1)
     losses = training.run()

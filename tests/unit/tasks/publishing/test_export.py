@@ -1,4 +1,4 @@
-"""Versions as checkpoints of their own: what transformers reads, verified, in any number format."""
+"""Versions as model folders of their own: what transformers reads, verified, in any number format."""
 
 import json
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 def test_an_export_is_the_staged_folder_with_tokenizer_and_all(
     modelled_run: Run, staged: StagedVersion, tmp_path: Path
 ) -> None:
-    target = tmp_path / "new" / "checkpoint"
+    target = tmp_path / "new" / "folder"
     assert export_version(modelled_run, 0, target) == staged.manifest
     names = {path.name for path in target.iterdir()}
     assert names == {path.name for path in staged.folder.iterdir()}
@@ -165,7 +165,7 @@ def test_a_format_that_is_none_is_one_line(modelled_run: Run, staged: StagedVers
     assert not (tmp_path / "out").exists()
 
 
-def test_a_big_checkpoint_that_is_cut_into_files_is_exported(
+def test_a_big_model_that_is_cut_into_files_is_exported(
     modelled_run: Run, staged: StagedVersion, tmp_path: Path
 ) -> None:
     cut_into_two(staged.folder)
@@ -174,7 +174,7 @@ def test_a_big_checkpoint_that_is_cut_into_files_is_exported(
 
 
 def cut_into_two(folder: Path) -> None:
-    """Spread a checkpoint's tensors over two files and an index."""
+    """Spread a folder's tensors over two files and an index."""
     tensors = weights(folder)
     names = sorted(tensors)
     parts = {"model-00001-of-00002.safetensors": names[:7], "model-00002-of-00002.safetensors": names[7:]}

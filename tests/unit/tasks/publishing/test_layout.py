@@ -39,7 +39,7 @@ def tensors() -> Tensors:
 
 @pytest.fixture
 def folder(tensors: Tensors, tmp_path: Path) -> Path:
-    """The checkpoint, of a model with two key-value heads."""
+    """The folder of a model with two key-value heads."""
     save_file(tensors, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"num_key_value_heads": 2}))
     return tmp_path
@@ -76,7 +76,7 @@ def sglang(tensors: Tensors, rank: int, ranks: int, kv_rank: int, kv_ranks: int)
     }
 
 
-def test_an_engine_that_keeps_the_checkpoints_tensors_holds_them(folder: Path, tensors: Tensors) -> None:
+def test_an_engine_that_keeps_the_folders_tensors_holds_them(folder: Path, tensors: Tensors) -> None:
     assert differences(lambda: folder, Manifest.of(tensors), checksums(tensors)) == []
 
 
@@ -95,7 +95,7 @@ def test_every_rank_of_sglang_holds_its_parts(
         assert differences(lambda: folder, manifest, checksums(wrong, rank, ranks)) == [name]
 
 
-def test_what_an_engine_lacks_or_has_beyond_the_checkpoint_is_named(folder: Path, tensors: Tensors) -> None:
+def test_what_an_engine_lacks_or_has_beyond_the_folder_is_named(folder: Path, tensors: Tensors) -> None:
     held = sglang(tensors, 0, 1, 0, 1)
     beyond = held | {"model.extra.weight": torch.ones(2)}
     assert differences(lambda: folder, Manifest.of(tensors), checksums(beyond)) == ["model.extra.weight"]
@@ -128,6 +128,7 @@ def test_experts_are_stacked_and_cut_inside_or_between(
         for name, shape in shapes.items()
     }
     save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text("{}")
 
     def part(expert: int, name: str, dim: int) -> torch.Tensor:
         whole = tensors[f"{MLP}experts.{expert}.{name}.weight"]

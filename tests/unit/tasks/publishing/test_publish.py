@@ -35,7 +35,7 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Engine]]:
         yield [Engine("engine-0", one), Engine("engine-1", two)]
 
 
-def checkpoint(folder: Path, name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Manifest:
+def model_folder(folder: Path, name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Manifest:
     """Write a copy of the tiny model in which one tensor is changed; its manifest."""
     altered_copy(TINY_MODEL, folder, lambda each, tensor: change(tensor) if each == name else tensor)
     return Manifest.of(load_file(folder / "model.safetensors"))
@@ -51,7 +51,7 @@ def trainers_probe(folder: Path) -> Probe:
 def staged(tmp_path: Path) -> StagedVersion:
     """Version 5: the tiny model with another final norm."""
     folder = tmp_path / "000005"
-    manifest = checkpoint(folder, NORM, lambda norm: norm * 1.5)
+    manifest = model_folder(folder, NORM, lambda norm: norm * 1.5)
     return StagedVersion(version_named(5, manifest), folder, manifest, trainers_probe(folder))
 
 
@@ -80,7 +80,7 @@ def test_other_weights_than_the_manifest_names_are_refused(
     engines: list[Engine], staged: StagedVersion, tmp_path: Path
 ) -> None:
     wrong = tmp_path / "wrong"
-    checkpoint(wrong, NORM, lambda norm: norm * 1.5 + 1e-6)
+    model_folder(wrong, NORM, lambda norm: norm * 1.5 + 1e-6)
     with pytest.raises(PublishRefused, match=r"version 5 refused: engine-0 holds 1 of .*model\.norm\.weight"):
         publish(engines, replace(staged, folder=wrong), Loading(), CONFIG)
     assert "5" not in stamps(engines)
@@ -90,7 +90,7 @@ def test_weights_that_are_not_the_trainers_are_refused_by_the_probe(
     engines: list[Engine], staged: StagedVersion, tmp_path: Path
 ) -> None:
     wrong = tmp_path / "wrong"
-    manifest = checkpoint(wrong, NORM, lambda norm: norm * 1.6)
+    manifest = model_folder(wrong, NORM, lambda norm: norm * 1.6)
     agreed = replace(staged, folder=wrong, manifest=manifest)
     with pytest.raises(PublishRefused, match="differ from the trainer's"):
         publish(engines, agreed, Loading(), CONFIG)
@@ -101,7 +101,7 @@ def test_the_engine_that_is_off_is_named_with_its_worst_token(
     engines: list[Engine], staged: StagedVersion, tmp_path: Path
 ) -> None:
     wrong = tmp_path / "wrong"
-    checkpoint(wrong, "model.layers.1.mlp.down_proj.weight", lambda weight: weight * 1.05)
+    model_folder(wrong, "model.layers.1.mlp.down_proj.weight", lambda weight: weight * 1.05)
     held = altered_copy(wrong, tmp_path / "held", lambda each, tensor: tensor * (1.5 if each == NORM else 1))
     for engine, folder in zip(engines, (staged.folder, held), strict=True):
         engine.client.update_from_disk(folder)
@@ -126,7 +126,7 @@ def test_weights_that_are_not_numbers_are_refused(
     engines: list[Engine], staged: StagedVersion, tmp_path: Path
 ) -> None:
     broken = tmp_path / "broken"
-    manifest = checkpoint(broken, NORM, lambda norm: norm * float("nan"))
+    manifest = model_folder(broken, NORM, lambda norm: norm * float("nan"))
     with pytest.raises(PublishRefused, match="version 5 refused"):
         publish(engines, replace(staged, folder=broken, manifest=manifest), Loading(), CONFIG)
     assert "5" not in stamps(engines)
@@ -141,7 +141,7 @@ def test_no_engine_is_stamped_when_one_refuses(
 
     publish(engines, replace(staged, weights=version_named(4, staged.manifest)), Loading(), CONFIG)
     other = tmp_path / "other"
-    manifest = checkpoint(other, NORM, lambda norm: norm * 0.7)
+    manifest = model_folder(other, NORM, lambda norm: norm * 0.7)
     new = StagedVersion(version_named(6, manifest), other, manifest, trainers_probe(other))
     with pytest.raises(PublishRefused, match="engine-1 holds 1 of"):
         publish(engines, new, Half(), CONFIG)

@@ -51,7 +51,7 @@ class Scene:
 def scene_in(folder: Path, alike: Callable[[Path, str], Path]) -> Iterator[Scene]:
     """A tiny mixture of experts, and a version in which every tensor is another.
 
-    `alike` gives what an engine is to serve of a plain checkpoint, under a new name.
+    `alike` gives what an engine is to serve of a plain folder, under a new name.
     """
     plain = save_model(MODELS["qwen3-moe"], folder / "plain")
     torch.manual_seed(1)
@@ -68,8 +68,8 @@ def scene_in(folder: Path, alike: Callable[[Path, str], Path]) -> Iterator[Scene
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    """A model whose checkpoint is plain."""
-    with scene_in(tmp_path_factory.mktemp("models"), lambda checkpoint, _: checkpoint) as scene:
+    """A model whose folder is plain."""
+    with scene_in(tmp_path_factory.mktemp("models"), lambda folder, _: folder) as scene:
         yield scene
 
 

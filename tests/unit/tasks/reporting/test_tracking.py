@@ -436,6 +436,6 @@ def test_two_processes_do_not_project_at_once(
 ) -> None:
     run.commits.append(make_commit(0))
     monkeypatch.setattr(tracking, "_LOCK_TIMEOUT_S", 0.3)
-    with tracking._alone(run), pytest.raises(TrackingError, match="other process"):
+    with tracking._alone(run), pytest.raises(TrackingError, match=r"process \d+ has been projecting"):
         project_run(run)
     assert project_run(run) == 0

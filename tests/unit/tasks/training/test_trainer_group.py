@@ -1,6 +1,7 @@
 """The trainer as Ray actors: references in, typed errors out, and no rank left behind when it is lost."""
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from infra.home import Home
 from infra.process import wait_until
 from infra.process_group import join_group, leave_group
 from infra.store.base import StoreError
+from infra.weights_folder import WeightsMismatch
 from tasks.model.stored import store_checkpoint
 from tasks.record.manifest import Manifest
 from tasks.record.run import Run
@@ -100,7 +102,7 @@ def test_a_step_over_ray_is_the_step_of_one_process(run, group, model):
     assert (group.content_hash(), group.applied_step()) == (hashed, 1)
 
 
-def test_a_refusal_and_a_foreign_batch_leave_the_group_alive(make_run, model):
+def test_refusals_leave_the_group_alive(make_run, model, tmp_path):
     run = make_run("gated", gates={"max_logprob_diff": 1e-6})
     group = TrainerGroup.start(run)
     group.load()
@@ -109,6 +111,9 @@ def test_a_refusal_and_a_foreign_batch_leave_the_group_alive(make_run, model):
     assert "\n" not in str(refusal.value)
     with pytest.raises(TrainerError, match="was changed after it was stored"):
         group.train(1, stored(run, graded_batch(1))._replace(sha256="0" * 64))
+    shutil.copyfile(model / "config.json", tmp_path / "config.json")
+    with pytest.raises(WeightsMismatch, match=r"model\.safetensors is missing"):
+        group.load(tmp_path)
     assert group.alive()
     group.stop()
     with pytest.raises(TrainerLost):

@@ -1,4 +1,4 @@
-"""Checkpoint names and in-place replacement, where transformers stores tensors fused."""
+"""Hugging Face's names and in-place replacement, where transformers stores tensors fused."""
 
 from pathlib import Path
 
@@ -7,12 +7,12 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-from infra.engines.checkpoint import WeightsMismatch
 from infra.engines.checksum import tensor_hash
 from infra.engines.embedded.decode import Notice, decode
 from infra.engines.embedded.model import ServedModel
 from infra.engines.embedded.sequence import Sequence
 from infra.engines.protocol import SamplingParams
+from infra.weights_folder import WeightsMismatch
 from tests.support.engines import altered_copy, reference_logprobs
 
 
@@ -47,7 +47,7 @@ def _hashes(folder: Path) -> dict[str, str]:
     return {name: tensor_hash(tensor) for name, tensor in load_file(folder / "model.safetensors").items()}
 
 
-def test_experts_are_served_under_the_names_of_the_checkpoint(served: ServedModel, mixture: Path) -> None:
+def test_experts_are_served_under_the_names_of_the_folder(served: ServedModel, mixture: Path) -> None:
     checksums = served.weights.checksums()
     assert checksums == _hashes(mixture)
     assert "model.layers.0.mlp.experts.3.up_proj.weight" in checksums
@@ -77,7 +77,7 @@ def test_one_misfit_among_many_changes_nothing(served: ServedModel, mixture: Pat
     assert served.weights.checksums() == _hashes(mixture)
 
 
-def test_sharded_checkpoints_are_read(served: ServedModel, mixture: Path, tmp_path: Path) -> None:
+def test_sharded_folders_are_read(served: ServedModel, mixture: Path, tmp_path: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(mixture)
     model.save_pretrained(tmp_path, max_shard_size="40KB")
     assert len(list(tmp_path.glob("model-*.safetensors"))) > 1

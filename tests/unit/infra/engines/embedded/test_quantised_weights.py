@@ -1,4 +1,4 @@
-"""Quantised checkpoints as the embedded engine holds them: what came, and what it computes with."""
+"""Quantised models as the embedded engine holds them: what came, and what it computes with."""
 
 from pathlib import Path
 
@@ -7,9 +7,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import PretrainedConfig, Qwen3MoeConfig
 
-from infra.engines.checkpoint import WeightsMismatch
 from infra.engines.checksum import tensor_hash
 from infra.engines.embedded.model import ServedModel
+from infra.weights_folder import WeightsMismatch
 from tests.support.engines import TINY_MODEL, altered_copy
 from tests.support.models import MODELS, save_model
 from tests.support.quantised import QUANTISED, dequantised_copy, quantised_copy
@@ -116,7 +116,7 @@ def test_a_tensor_in_another_dtype_is_named_and_changes_nothing(
     assert engine.weights.checksums() == before
 
 
-def test_a_checkpoint_in_another_format_is_refused(engine: ServedModel, tmp_path: Path) -> None:
+def test_a_folder_in_another_format_is_refused(engine: ServedModel, tmp_path: Path) -> None:
     before = engine.weights.checksums()
 
     with pytest.raises(WeightsMismatch, match=r"weight is torch.int8, the served model holds torch.float8"):

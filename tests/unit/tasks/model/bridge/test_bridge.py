@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+from infra.weights_folder import WeightsMismatch
 from tasks.model.architecture import Architecture
 from tasks.model.bridge.transfer import load_weights
-from tasks.model.errors import WeightsMismatch
 from tasks.model.megatron.model import build_model
 from tests.support.models import MODELS, save_model
 from tests.support.training import VOCABULARY, single_trainer, trainer_config
@@ -39,7 +39,7 @@ def llama(tmp_path: Path) -> Path:
 
 
 def rewrite(folder: Path, change) -> None:
-    """Change the tensors of a checkpoint folder."""
+    """Change the tensors of a weights folder."""
     tensors = load_file(folder / "model.safetensors")
     change(tensors)
     save_file(tensors, folder / "model.safetensors")
@@ -81,10 +81,10 @@ def test_a_tensor_of_another_shape_is_named(llama, tensor, shape):
 
 def test_a_folder_without_weights_is_refused(llama):
     (llama / "model.safetensors").unlink()
-    assert "no model.safetensors" in refused(llama)
+    assert "model.safetensors is missing" in refused(llama)
 
 
-def test_a_checkpoint_in_shards_is_read_through_its_index(llama, tmp_path):
+def test_a_folder_in_shards_is_read_through_its_index(llama, tmp_path):
     whole = load_file(llama / "model.safetensors")
     names = sorted(whole)
     shards = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}

@@ -1,19 +1,19 @@
-"""A checkpoint written tensor by tensor is read as a whole."""
+"""What is written tensor by tensor is read as a whole."""
 
 import json
 
 import torch
 from safetensors.torch import load_file
 
-from tasks.model.bridge.checkpoint import HfCheckpoint
-from tasks.model.bridge.writer import CheckpointWriter
+from infra.weights_folder import WeightsFolder
+from tasks.model.bridge.writer import WeightsWriter
 
 TENSORS = {f"layer.{number}": torch.full((4, 2), float(number)) for number in range(5)}
 BYTES = 32
 
 
 def write(folder, file_bytes):
-    writer = CheckpointWriter(folder, file_bytes)
+    writer = WeightsWriter(folder, file_bytes)
     for name, tensor in TENSORS.items():
         writer.add(name, tensor)
     writer.finish()
@@ -31,9 +31,10 @@ def test_what_does_not_fit_is_numbered_files_with_an_index(tmp_path):
     assert [len(load_file(tmp_path / file)) for file in files] == [2, 2, 1]
     index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
     assert index["metadata"]["total_size"] == 5 * BYTES
-    with HfCheckpoint(tmp_path) as checkpoint:
-        assert checkpoint.names == set(TENSORS)
-        assert all(torch.equal(checkpoint.whole(name), TENSORS[name]) for name in TENSORS)
+    (tmp_path / "config.json").write_text("{}")
+    with WeightsFolder(tmp_path) as weights:
+        assert weights.names == set(TENSORS)
+        assert all(torch.equal(weights.whole(name), TENSORS[name]) for name in TENSORS)
 
 
 def test_a_tensor_larger_than_a_file_gets_one_of_its_own(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from infra.store.base import StoreError
-from tasks.model.bridge.checkpoint import HfCheckpoint
+from infra.weights_folder import WeightsFolder
 from tasks.publishing.transports.delta_files import write_delta
 from tasks.publishing.transports.mirror import Mirrored, forget_mirror, mirror
 from tasks.record.manifest import Manifest
@@ -33,9 +33,9 @@ def copied(run: Run, version: int) -> Mirrored:
 
 
 def assert_holds(run: Run, folder: Path, version: int) -> None:
-    """The folder is a checkpoint of the version, with what belongs beside its weights."""
-    with HfCheckpoint(folder) as checkpoint:
-        held = {name: checkpoint.whole(name) for name in checkpoint.names}
+    """The folder is a model folder of the version, with what belongs beside its weights."""
+    with WeightsFolder(folder) as weights:
+        held = {name: weights.whole(name) for name in weights.names}
     assert Manifest.of(held) == read_manifest(run, read_version(run, version))
     assert (folder / "config.json").exists()
 

@@ -1,4 +1,4 @@
-"""A real SGLang server loads exported checkpoints as they are."""
+"""A real SGLang server loads exported folders as they are."""
 
 from pathlib import Path
 
