@@ -36,13 +36,12 @@ from tasks.probe.probe import Probe
 from tasks.publishing.publish import publish
 from tasks.publishing.staged import StagedVersion
 from tasks.publishing.transports.base import Transfer
-from tasks.publishing.transports.disk import Disk
+from tasks.publishing.transports.disk import Loading
 from tasks.publishing.transports.process_group import Broadcast
 from tasks.publishing.transports.tensor import Sending
 from tasks.record.commits import PublishReport
 from tasks.record.manifest import Manifest
 from tasks.record.weight_version import WeightVersion
-from tasks.training.rank import TrainerRank
 
 COPIES = {"disk": 1.0, "tensor": 10.0, "process_group": 2.0}
 BUCKET_MIB = 64
@@ -52,12 +51,12 @@ PROBE = [[1, 10, 100, 1000, 10000], [2, 20, 200, 2000, 20000]]
 def measure_publish(folder: Path) -> Table:
     """Publishes by every transport, and what the machine could do."""
     config = benchmark_config(folder, publish={"bucket_mb": BUCKET_MIB})
-    trainer = LoneTrainer(config, 0, "127.0.0.1", free_port())
+    trainer = LoneTrainer(config, save_random_model(folder), folder)
     try:
         staged = _stage(trainer, folder, config.number_format)
         with ExitStack() as stack:
             served = [stack.enter_context(_engine(staged, folder, number)) for number in range(2)]
-            transfers = (Disk(), Sending(BUCKET_MIB * 2**20), Broadcast(trainer, "gloo"))
+            transfers = (Loading(), Sending(BUCKET_MIB * 2**20), Broadcast(trainer, "gloo"))
             table = Table(
                 "publish",
                 "GB/s",
@@ -113,12 +112,9 @@ def _largest_bucket(staged: StagedVersion) -> float:
     return max(BUCKET_MIB * 2**20, *sizes)
 
 
-def _stage(trainer: TrainerRank, folder: Path, number_format: str) -> StagedVersion:
-    """Random weights, loaded by the trainer and exported as it exports each version."""
-    model = save_random_model(folder)
-    trainer.load(model)
-    manifest = trainer.export(folder / "000001", model)
-    assert manifest is not None
+def _stage(trainer: LoneTrainer, folder: Path, number_format: str) -> StagedVersion:
+    """Random weights, exported as the trainer exports each version."""
+    manifest = trainer.export_to(folder / "000001")
     weights = WeightVersion(
         number=1, parent=0, step=1, hash=manifest.hash, bytes=manifest.bytes, format=number_format
     )

@@ -9,7 +9,7 @@ from tasks.probe.records import save_alignment
 from tasks.probe.report import AlignmentReport
 from tasks.publishing.publish import publish, score_all
 from tasks.publishing.staged import read_staged
-from tasks.publishing.transports.disk import Disk
+from tasks.publishing.transports.disk import Loading
 from tasks.record.run import Run
 from tasks.training.recovery import ready_trainer
 
@@ -24,9 +24,9 @@ def check_alignment(run: Run, version: int, layers: bool = False) -> AlignmentRe
     staged, trainer = read_staged(run, version), ready_trainer(run)
     sequences = staged.probe.sequences
     staged = replace(staged, probe=Probe(sequences=sequences, logprobs=trainer.score(sequences)))
-    engines = Fleet(run).start(staged.folder)
+    engines = Fleet(run).start(run.weights_key(version))
     found: list[AlignmentReport] = []
-    publish(engines, staged, Disk(), run.config.publish, judge=found.append)
+    publish(engines, staged, Loading(Fleet(run)), run.config.publish, judge=found.append)
     report = found[0]
     if layers:
         scored = score_all(engines, sequences)

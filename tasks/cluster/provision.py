@@ -2,12 +2,11 @@
 
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import ray
 
 from tasks.fleet.engines import Fleet, stop_fleets
-from tasks.model.source import prepare_model
+from tasks.model.stored import store_model
 from tasks.record.run import Run
 from tasks.record.versions import exported_versions
 from tasks.reporting.tracking import TRACKER, TrackingActor
@@ -23,7 +22,8 @@ def provision(run: Run, trainer: bool = True) -> None:
     """
     needed = trainer or run.config.evaluation.engines is None
     run.config.cluster.build(run.home).start()
-    weights = _starting_weights(run) if needed else None
+    model_key = store_model(run)
+    weights = _starting_weights(run, model_key) if needed else None
     ray.remote(TrackingActor).options(
         name=TRACKER, namespace=run.namespace, get_if_exists=True, lifetime="detached", num_cpus=0
     ).remote(run)
@@ -35,11 +35,11 @@ def provision(run: Run, trainer: bool = True) -> None:
             engines_up.result()
 
 
-def _starting_weights(run: Run) -> Path | None:
-    """A checkpoint in the format that the engines are to hold; None while there is none."""
+def _starting_weights(run: Run, model: str) -> str | None:
+    """Key of a checkpoint in the format that the engines are to hold; None while there is none."""
     if run.config.publish.format is None:
-        return prepare_model(run.config.model, run.home)
-    return run.store.local(run.weights_key(0)) if 0 in exported_versions(run) else None
+        return model
+    return run.weights_key(0) if 0 in exported_versions(run) else None
 
 
 def release(run: Run) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import ray
@@ -17,6 +16,7 @@ from configs.engine import EngineConfig
 from infra.engines.actor import EngineActor
 from infra.engines.client import EngineClient, EngineError, EngineTimeout
 from infra.engines.router import Servers
+from infra.store import StoredFolder
 from tasks.fleet.actors import actor_names, find_actor, named_actor, stop_actor
 from tasks.fleet.router import FleetRouter
 from tasks.record.run import Run
@@ -61,19 +61,21 @@ class Fleet:
         engine, count = self.run.config.engine, self.run.config.evaluation.engines
         return engine if self.role == "rollout" else engine.model_copy(update={"count": count, "port": None})
 
-    def start(self, model_path: Path, probe: bool = False) -> list[Engine]:
+    def start(self, weights_key: str, probe: bool = False) -> list[Engine]:
         """Every engine up and healthy; those that already are stay as they are.
 
-        An engine that has to be started loads `model_path` and takes no traffic until a version was
+        An engine that has to be started loads the folder `weights_key` of the run's store, which its machine
+        fetches within engine.start_timeout_s, and takes no traffic until a version was
         published to it, since it carries no weight version yet. Calls have the deadline of a publish.
         `probe` also starts those anew that hang with open ports. No engine is behind the router from here on
         until `servers` puts it there: one started anew may have the address of the one before.
         """
         if self._router:
             self._router.serve([])
-        engines = [self._actors(index, model_path) for index in range(self.engine.count)]
+        engines = [self._actors(index) for index in range(self.engine.count)]
+        weights = StoredFolder(self.run.config.store, self.run.home, weights_key)
         with ThreadPoolExecutor(max_workers=len(engines)) as pool:
-            urls = list(pool.map(lambda actors: self._started(actors, probe), engines))
+            urls = list(pool.map(lambda actors: self._started(actors, weights, probe), engines))
         deadline_s = self.run.config.publish.timeout_s
         return [Engine(name, _client(url, deadline_s)) for name, url in zip(self._names(), urls, strict=True)]
 
@@ -148,7 +150,7 @@ class Fleet:
             if url:
                 yield Engine(name, _client(url, self.run.config.rollout.timeout_s))
 
-    def _started(self, actors: list[Any], probe: bool) -> str:
+    def _started(self, actors: list[Any], weights: StoredFolder, probe: bool) -> str:
         """The engine's URL. The servers of an engine on several machines start and end together."""
         timeout_s = self.engine.start_timeout_s + 60
         meeting = ""
@@ -156,7 +158,8 @@ class Fleet:
             if not all(ray.get([actor.alive.remote(probe) for actor in actors], timeout=timeout_s)):
                 ray.get([actor.stop.remote() for actor in actors], timeout=timeout_s)
             meeting = ray.get(actors[0].meeting.remote(), timeout=timeout_s)
-        return ray.get([actor.start.remote(probe, meeting) for actor in actors], timeout=timeout_s)[0]
+        starting = [actor.start.remote(weights, probe, meeting) for actor in actors]
+        return ray.get(starting, timeout=timeout_s)[0]
 
     def _names(self) -> list[str]:
         return [f"{self._prefix}engine-{index}" for index in range(self.engine.count)]
@@ -169,7 +172,7 @@ class Fleet:
     def _all_members(self) -> list[str]:
         return [name for index in range(self.engine.count) for name in self._members(index)]
 
-    def _actors(self, index: int, model_path: Path) -> list[Any]:
+    def _actors(self, index: int) -> list[Any]:
         config, logs = self.engine, self.run.home.logs / self.run.id
         cluster = self.run.config.cluster.build(self.run.home)
         return [
@@ -177,7 +180,7 @@ class Fleet:
                 self.run,
                 name,
                 EngineActor,
-                *(config, index, model_path, logs / f"{name}.log", cluster, rank),
+                *(config, index, logs / f"{name}.log", cluster, rank),
                 devices=config.devices,
             )
             for rank, name in enumerate(self._members(index))

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from infra.store import StoredFolder
 from tasks.probe.probe import Probe, read_probe
 from tasks.record.manifest import Manifest
 from tasks.record.run import Run
@@ -16,8 +17,15 @@ class StagedVersion:
 
     weights: WeightVersion
     folder: Path
+    """Where its checkpoint lies on a machine that has it."""
     manifest: Manifest
     probe: Probe
+    stored: StoredFolder | None = None
+    """Where a machine that has it not gets it; None for a folder that all see."""
+
+    def local(self) -> Path:
+        """The checkpoint on this machine, fetched where it is not here."""
+        return self.stored.local() if self.stored else self.folder
 
     @property
     def version(self) -> int:
@@ -27,6 +35,7 @@ class StagedVersion:
 
 def read_staged(run: Run, number: int) -> StagedVersion:
     """A version that was staged before; KeyMissingError when it was not, or its folder was pruned."""
-    weights = read_version(run, number)
+    key, weights = run.weights_key(number), read_version(run, number)
     manifest, probe = read_manifest(run, weights), read_probe(run, number)
-    return StagedVersion(weights, run.store.local(run.weights_key(number)), manifest, probe)
+    stored = None if run.store.shared else StoredFolder(run.config.store, run.home, key)
+    return StagedVersion(weights, run.store.folder(key), manifest, probe, stored)

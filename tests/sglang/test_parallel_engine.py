@@ -18,7 +18,7 @@ from tasks.fleet.engines import Fleet
 from tasks.probe.probe import Probe
 from tasks.publishing.publish import PublishRefused, publish
 from tasks.publishing.staged import StagedVersion
-from tasks.publishing.transports.disk import Disk
+from tasks.publishing.transports.disk import Loading
 from tasks.record.manifest import Manifest
 from tasks.record.run import Run
 from tests.support.chaos import servers_below
@@ -54,6 +54,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     run.config.cluster.build(home).stop()
 
 
+def in_store(run: Run, key: str, folder: Path) -> str:
+    """Put a copy of a folder into the run's store; its key."""
+    run.store.upload(key, shutil.copytree(folder, run.store.scratch(), dirs_exist_ok=True))
+    return key
+
+
 def staged(folder: Path, version: int) -> StagedVersion:
     """A folder as a trainer that holds its weights would stage it."""
     logprobs = [reference_logprobs(folder, sequence).tolist() for sequence in SEQUENCES]
@@ -65,10 +71,10 @@ def staged(folder: Path, version: int) -> StagedVersion:
 
 def test_two_ranks_hold_what_is_published_and_start_together(run: Run, model: Path, tmp_path: Path) -> None:
     fleet = Fleet(run)
-    (engine,) = fleet.start(model)
+    (engine,) = fleet.start(in_store(run, "initial", model))
     assert [rank.place.tp_rank for rank in engine.client.checksums()] == [0, 1]
     changed = altered_copy(model, tmp_path / "changed", lambda _, tensor: tensor * 1.01)
-    report = publish([engine], staged(changed, 1), Disk(), PublishConfig())
+    report = publish([engine], staged(changed, 1), Loading(), PublishConfig())
     assert report.probe_abs_diff_max <= 1e-4
     assert [serving.name for serving in fleet.serving(1)] == ["engine-0"]
 
@@ -77,13 +83,13 @@ def test_two_ranks_hold_what_is_published_and_start_together(run: Run, model: Pa
         publish(
             [engine],
             replace(staged(model, 2), folder=other),
-            Disk(),
+            Loading(),
             PublishConfig(),
         )
 
     (second,) = servers_below(os.getpid(), "--node-rank=1")
     second.kill()
-    (again,) = fleet.start(changed)
+    (again,) = fleet.start(in_store(run, "changed", changed))
     assert again.client.url != engine.client.url  # the first was started anew with the second
     assert fleet.serving(1) == []
-    assert publish([again], staged(changed, 1), Disk(), PublishConfig()).probe_abs_diff_max <= 1e-4
+    assert publish([again], staged(changed, 1), Loading(), PublishConfig()).probe_abs_diff_max <= 1e-4

@@ -50,12 +50,11 @@ def stage_tensors(
     if parent is None and step > 0:
         parent = step - 1
     version = stage_version(run, manifest, parent, step)
-    folder = run.store.folder(run.weights_key(version.number))
-    folder.mkdir(parents=True)
+    folder = run.store.scratch()
     save_file(dict(tensors), folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
     (folder / "manifest.json").write_text(manifest.model_dump_json())
-    run.store.upload(run.weights_key(version.number))
+    run.store.upload(run.weights_key(version.number), folder)
     return version
 
 

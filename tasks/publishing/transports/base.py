@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from infra.home import Home
-from tasks.fleet.engines import Engine
+from tasks.fleet.engines import Engine, Fleet
 from tasks.publishing.staged import StagedVersion
 from tasks.record.run import Run
 from tasks.record.weight_version import WeightVersion
@@ -30,8 +30,8 @@ class Transport(Protocol):
         """Raise UserError, one line, where this machine cannot do it for a model of that size."""
         return
 
-    def prepare(self, run: Run, weights: WeightVersion, held: bool) -> Transfer:
-        """Do what can be done before engines are paused; what puts the version into them.
+    def prepare(self, fleet: Fleet, weights: WeightVersion, held: bool) -> Transfer:
+        """Do what can be done before engines are paused; what puts the version into those of a fleet.
 
         `held` says that the trainer has just made the version and still holds it.
         """

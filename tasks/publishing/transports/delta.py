@@ -49,14 +49,14 @@ class Delta(Transport):
                 "free some, or set it to another folder"
             )
 
-    def prepare(self, run: Run, weights: WeightVersion, held: bool) -> Transfer:
+    def prepare(self, fleet: Fleet, weights: WeightVersion, held: bool) -> Transfer:
         """See Transport. Where no delta can be made, the machines will fetch the whole version."""
         if held:
             try:
-                write_delta(run, weights)
+                write_delta(fleet.run, weights)
             except DeltaUnusable as error:
                 log.warning("%s", error)
-        return Patching(run, self._root(run.home))
+        return Patching(fleet, self._root(fleet.run.home))
 
     def prune(self, run: Run, current: int) -> None:
         """Remove the deltas of versions before the current one."""
@@ -76,15 +76,15 @@ class Delta(Transport):
 class Patching:
     """Machines bring their copies up to date, and engines load these."""
 
-    run: Run
+    fleet: Fleet
     root: Path
     name: str = "delta"
 
     def transfer(self, engines: list[Engine], staged: StagedVersion) -> int:
         """See Transfer."""
-        copies = Fleet(self.run).on_machines(mirror, self.run, staged.version, self.root)
+        copies = self.fleet.on_machines(mirror, self.fleet.run, staged.version, self.root)
         for because in {copy.fetched_because for copy in copies if copy.fetched_because}:
             log.warning("%s: a machine fetched the whole of it", because)
         folder = copies[0].folder
-        on_all(engines, lambda engine: engine.client.update_from_disk(folder, like=staged.folder))
+        on_all(engines, lambda engine: engine.client.update_from_disk(folder, like=staged.local()))
         return sum(copy.sent_bytes for copy in copies)

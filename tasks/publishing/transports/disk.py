@@ -1,12 +1,13 @@
 """By disk: engines load the exported folder."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from configs.transport import DiskTransport
-from tasks.fleet.engines import Engine, on_all
+from infra.engines.checkpoint import Checkpoint, WeightsMismatch, read_checkpoint
+from infra.engines.client import EngineRefused
+from tasks.fleet.engines import Engine, Fleet, on_all
 from tasks.publishing.staged import StagedVersion
 from tasks.publishing.transports.base import Transfer, Transport
-from tasks.record.run import Run
 from tasks.record.weight_version import WeightVersion
 
 
@@ -14,14 +15,33 @@ from tasks.record.weight_version import WeightVersion
 class Disk(Transport):
     """Every engine loads the exported folder."""
 
-    settings: DiskTransport = field(default_factory=DiskTransport)
-    name: str = "disk"
+    settings: DiskTransport
 
-    def prepare(self, run: Run, weights: WeightVersion, held: bool) -> Transfer:
+    def prepare(self, fleet: Fleet, weights: WeightVersion, held: bool) -> Transfer:
         """See Transport."""
-        return self
+        return Loading(fleet)
+
+
+@dataclass(frozen=True)
+class Loading:
+    """Every engine loads the exported folder, which its machine fetches first where it does not see it."""
+
+    fleet: Fleet | None = None
+    """Whose engines they are; None for engines of this machine."""
+    name: str = "disk"
 
     def transfer(self, engines: list[Engine], staged: StagedVersion) -> int:
         """See Transfer."""
-        on_all(engines, lambda engine: engine.client.update_from_disk(staged.folder))
+        offered = None
+        if self.fleet is not None and staged.stored is not None:
+            offered = self.fleet.on_machines(_fetched, staged)[0]
+        on_all(engines, lambda engine: engine.client.update_from_disk(staged.folder, like=offered))
         return staged.manifest.bytes * len(engines)
+
+
+def _fetched(staged: StagedVersion) -> Checkpoint:
+    """What this machine has of a version now; EngineRefused when that is no whole checkpoint."""
+    try:
+        return read_checkpoint(staged.local())
+    except WeightsMismatch as error:
+        raise EngineRefused(str(error)) from None

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from configs.transport import ProcessGroupTransport
 from infra.engines.client import EngineError
-from tasks.fleet.engines import Engine
+from tasks.fleet.engines import Engine, Fleet
 from tasks.publishing.staged import StagedVersion
 from tasks.publishing.transports.base import Transfer, Transport
-from tasks.publishing.transports.disk import Disk
+from tasks.publishing.transports.disk import Loading
 from tasks.publishing.transports.session import update_session
-from tasks.record.run import Run
 from tasks.record.weight_version import WeightVersion
 from tasks.training.group import TrainerGroup, TrainerLost
+from tasks.training.trainer import Trainer
 
 if TYPE_CHECKING:
     from tasks.model.bridge.buckets import TensorSpec
@@ -29,19 +29,19 @@ class ProcessGroup(Transport):
 
     settings: ProcessGroupTransport
 
-    def prepare(self, run: Run, weights: WeightVersion, held: bool) -> Transfer:
+    def prepare(self, fleet: Fleet, weights: WeightVersion, held: bool) -> Transfer:
         """See Transport."""
         if held:
             with contextlib.suppress(TrainerLost):
-                return Broadcast(TrainerGroup.connect(run), run.config.trainer.backend)
-        return Disk()
+                return Broadcast(TrainerGroup.connect(fleet.run), fleet.run.config.trainer.backend)
+        return Loading(fleet)
 
 
 @dataclass(frozen=True)
 class Broadcast:
     """The trainer, which must hold the version, broadcasts it bucket by bucket."""
 
-    trainer: TrainerGroup
+    trainer: Trainer
     backend: str
     name: str = "process_group"
 

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 
 from configs.transport import TensorTransport
 from infra.engines.tensors import buckets, pack
-from tasks.fleet.engines import Engine
+from tasks.fleet.engines import Engine, Fleet
 from tasks.model.bridge.checkpoint import HfCheckpoint
 from tasks.publishing.staged import StagedVersion
 from tasks.publishing.transports.base import Transfer, Transport
 from tasks.publishing.transports.session import update_session
-from tasks.record.run import Run
 from tasks.record.weight_version import WeightVersion
 
 
@@ -20,9 +19,9 @@ class Tensor(Transport):
 
     settings: TensorTransport
 
-    def prepare(self, run: Run, weights: WeightVersion, held: bool) -> Transfer:
+    def prepare(self, fleet: Fleet, weights: WeightVersion, held: bool) -> Transfer:
         """See Transport."""
-        return Sending(run.config.publish.bucket_bytes)
+        return Sending(fleet.run.config.publish.bucket_bytes)
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Sending:
         """See Transfer."""
         sent = 0
         with (
-            HfCheckpoint(staged.folder) as checkpoint,
+            HfCheckpoint(staged.local()) as checkpoint,
             ThreadPoolExecutor(max_workers=len(engines)) as pool,
             update_session(engines),
         ):

@@ -21,7 +21,7 @@ from tasks.publishing.serving import ensure_served
 from tasks.record.evaluations import find_report
 from tasks.record.manifest import Manifest
 from tasks.record.run import Run
-from tasks.record.versions import read_manifest, stage_version
+from tasks.record.versions import read_manifest, read_version, stage_version
 from tests.support.chaos import servers_below
 from tests.support.engines import TINY_MODEL, altered_copy, reference_logprobs
 
@@ -41,16 +41,16 @@ def cluster() -> Iterator[None]:
 
 def stage_altered(run: Run, version: int) -> None:
     """Stage the tiny model with another last norm, as a trainer that holds it would."""
-    folder = run.store.folder(run.weights_key(version))
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    scratch = run.store.scratch()
+    folder = scratch / "altered"
     altered_copy(
         TINY_MODEL, folder, lambda name, t: t * (1 + 0.1 * version) if name == "model.norm.weight" else t
     )
     manifest = Manifest.of(load_file(folder / "model.safetensors"))
     (folder / "manifest.json").write_text(manifest.model_dump_json())
-    run.store.upload(run.weights_key(version))
-    assert stage_version(run, manifest, version - 1 if version else None, version) == version
     logprobs = [reference_logprobs(folder, sequence).tolist() for sequence in SEQUENCES]
+    run.store.upload(run.weights_key(version), folder)
+    assert stage_version(run, manifest, version - 1 if version else None, version).number == version
     save_probe(run, version, Probe(sequences=SEQUENCES, logprobs=logprobs))
 
 
@@ -95,7 +95,7 @@ def test_two_versions_are_evaluated_at_once_and_the_rollout_fleet_answers_throug
             (engine,) = fleet.serving(version)
             assert engine.name == f"evaluation-v{version}-engine-0" and pid_of(engine) != before
             (held,) = engine.client.checksums()
-            manifest = read_manifest(staged, version).manifest
+            manifest = read_manifest(staged, read_version(staged, version))
             assert held.checksums == {name: entry.hash for name, entry in manifest.tensors.items()}
         reports = list(pool.map(lambda version: evaluated(fleets[version], version, None), EVALUATED))
         done.set()

@@ -1,6 +1,7 @@
 """Versions as checkpoints of their own: what transformers reads, verified, in any number format."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,26 +15,25 @@ from tasks.publishing.export import ExportError, convert, export_version, staged
 from tasks.publishing.staged import StagedVersion, read_staged
 from tasks.record.manifest import Manifest
 from tasks.record.run import Run
-from tasks.training.rank import TrainerRank
 from tasks.training.staging import stage
 from tests.support.engines import TINY_MODEL, reference_logprobs
-from tests.support.training import single_trainer
+from tests.support.training import LooseRank, single_trainer
 
 TOKENS = [1, 40, 41, 42, 43, 44, 45]
 QUANTISED = ["fp8_block", "fp8_channel", "int8_channel", "mxfp8", "mxfp4"]
 
 
 @pytest.fixture(scope="module")
-def trainer() -> TrainerRank:
+def trainer() -> Iterator[LooseRank]:
     """A trainer that holds the tiny model."""
     with single_trainer(TINY_MODEL) as trainer:
         yield trainer
 
 
 @pytest.fixture
-def staged(modelled_run: Run, trainer: TrainerRank) -> StagedVersion:
+def staged(modelled_run: Run, trainer: LooseRank) -> StagedVersion:
     """Version 0 of the run, as the trainer exported it."""
-    stage(modelled_run, trainer, TINY_MODEL, 0, None, [TOKENS])
+    stage(modelled_run, trainer, 0, None, [TOKENS])
     return read_staged(modelled_run, 0)
 
 
@@ -124,7 +124,7 @@ def test_unknown_and_pruned_versions_are_told_apart(modelled_run: Run, trainer, 
     with pytest.raises(ExportError, match="run unit-1 has no version 0: it has none yet"):
         export_version(modelled_run, 0, tmp_path / "none")
     for step in (0, 1):
-        stage(modelled_run, trainer, TINY_MODEL, step, None, [TOKENS])
+        stage(modelled_run, trainer, step, None, [TOKENS])
     modelled_run.store.remove(modelled_run.weights_key(0))
     with pytest.raises(
         ExportError, match=r"version 0 of unit-1 were removed, as publish\.keep_versions says"

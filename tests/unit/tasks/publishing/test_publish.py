@@ -17,7 +17,7 @@ from tasks.probe.probe import Probe
 from tasks.probe.report import Misaligned
 from tasks.publishing.publish import PublishRefused, publish, score_all
 from tasks.publishing.staged import StagedVersion
-from tasks.publishing.transports.disk import Disk
+from tasks.publishing.transports.disk import Loading
 from tasks.record.manifest import Manifest
 from tests.support.engines import TINY_MODEL, altered_copy, reference_logprobs, tiny_engine
 from tests.support.versions import version_named
@@ -61,7 +61,7 @@ def stamps(engines: list[Engine]) -> list[str]:
 
 def test_every_engine_holds_and_announces_the_version(engines: list[Engine], staged: StagedVersion) -> None:
     before = time.time()
-    report = publish(engines, staged, Disk(), CONFIG)
+    report = publish(engines, staged, Loading(), CONFIG)
     assert stamps(engines) == ["5", "5"]
     assert report.engine_hashes == {"engine-0": staged.manifest.hash, "engine-1": staged.manifest.hash}
     assert report.probe_abs_diff_max <= 1e-5
@@ -82,7 +82,7 @@ def test_other_weights_than_the_manifest_names_are_refused(
     wrong = tmp_path / "wrong"
     checkpoint(wrong, NORM, lambda norm: norm * 1.5 + 1e-6)
     with pytest.raises(PublishRefused, match=r"version 5 refused: engine-0 holds 1 of .*model\.norm\.weight"):
-        publish(engines, replace(staged, folder=wrong), Disk(), CONFIG)
+        publish(engines, replace(staged, folder=wrong), Loading(), CONFIG)
     assert "5" not in stamps(engines)
 
 
@@ -93,7 +93,7 @@ def test_weights_that_are_not_the_trainers_are_refused_by_the_probe(
     manifest = checkpoint(wrong, NORM, lambda norm: norm * 1.6)
     agreed = replace(staged, folder=wrong, manifest=manifest)
     with pytest.raises(PublishRefused, match="differ from the trainer's"):
-        publish(engines, agreed, Disk(), CONFIG)
+        publish(engines, agreed, Loading(), CONFIG)
     assert "5" not in stamps(engines)
 
 
@@ -128,18 +128,18 @@ def test_weights_that_are_not_numbers_are_refused(
     broken = tmp_path / "broken"
     manifest = checkpoint(broken, NORM, lambda norm: norm * float("nan"))
     with pytest.raises(PublishRefused, match="version 5 refused"):
-        publish(engines, replace(staged, folder=broken, manifest=manifest), Disk(), CONFIG)
+        publish(engines, replace(staged, folder=broken, manifest=manifest), Loading(), CONFIG)
     assert "5" not in stamps(engines)
 
 
 def test_no_engine_is_stamped_when_one_refuses(
     engines: list[Engine], staged: StagedVersion, tmp_path: Path
 ) -> None:
-    class Half(Disk):
+    class Half(Loading):
         def transfer(self, targets: list[Engine], version: StagedVersion) -> int:
             return super().transfer(targets[:1], version)  # the second keeps what it had
 
-    publish(engines, replace(staged, weights=version_named(4, staged.manifest)), Disk(), CONFIG)
+    publish(engines, replace(staged, weights=version_named(4, staged.manifest)), Loading(), CONFIG)
     other = tmp_path / "other"
     manifest = checkpoint(other, NORM, lambda norm: norm * 0.7)
     new = StagedVersion(version_named(6, manifest), other, manifest, trainers_probe(other))

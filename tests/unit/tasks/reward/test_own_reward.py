@@ -59,5 +59,5 @@ def test_a_step_on_what_it_rewards(own_run: Run) -> None:
 
     with single_trainer(TINY_MODEL) as trainer:
         before = trainer.content_hash()
-        assert trainer.train(1, batch).optimizer_steps == 1
+        assert trainer.apply(1, batch).optimizer_steps == 1
         assert trainer.content_hash() != before

@@ -14,6 +14,7 @@ from tasks.record.commits import StepCommit, credits_of
 from tasks.record.credit import VersionCredit
 from tasks.record.samples import Group, Problem, RolloutBatch, Sample, VersionSpan
 from tasks.training.credit import credits_in
+from tasks.training.token_batch import lay_out
 from tests.support.training import graded_batch
 
 
@@ -26,11 +27,16 @@ def sample(reward: float | None, *parts: tuple[int, int]) -> Sample:
 
 
 def batch_of(*samples: Sample, step: int = 1) -> RolloutBatch:
-    return RolloutBatch(step, (Group(Problem("p", "prompt", 1), samples),))
+    return RolloutBatch(step, (Group(Problem("p", "prompt", "1"), samples),))
+
+
+def versions_of(batch: RolloutBatch) -> Tensor:
+    """The version of each response token."""
+    return lay_out(batch, [None for _ in batch.samples()], torch.device("cpu")).versions_N
 
 
 def credited(batch: RolloutBatch, abs_diff: list[float], entropy: list[float]) -> dict[int, VersionCredit]:
-    found = credits_in(batch, torch.tensor(abs_diff), torch.tensor(entropy))
+    found = credits_in(batch, versions_of(batch), torch.tensor(abs_diff), torch.tensor(entropy))
     assert [credit.version for credit in found] == sorted({credit.version for credit in found})
     return {credit.version: credit for credit in found}
 
@@ -86,7 +92,7 @@ def test_a_response_without_tokens_is_of_no_version() -> None:
     credits = credited(batch, [1.0, 1.0], [0.0, 0.0])
     assert list(credits) == [5]
     assert (credits[5].samples, credits[5].reward) == (1.0, 0.5)
-    assert credits_in(batch_of(sample(1.0, (4, 0))), torch.tensor([]), torch.tensor([])) == ()
+    assert credited(batch_of(sample(1.0, (4, 0))), [], []) == {}
 
 
 def test_samples_of_all_groups_are_told_apart_by_their_places() -> None:
@@ -98,7 +104,8 @@ def test_samples_of_all_groups_are_told_apart_by_their_places() -> None:
         for number, each in enumerate(batch.samples())
     )
     groups = tuple(replace(group, samples=tuple(islice(remaining, 4))) for group in batch.groups)
-    even, odd = credits_in(RolloutBatch(1, groups), abs_diff, abs_diff)
+    mixed = RolloutBatch(1, groups)
+    even, odd = credits_in(mixed, versions_of(mixed), abs_diff, abs_diff)
     parts = abs_diff.split(counts)
     for credit, first in ((even, 0), (odd, 1)):
         mine = torch.cat(parts[first::2])
@@ -134,10 +141,14 @@ def test_credits_of_two_batches_add_up_to_those_of_both_together(
     (diff_1, entropy_1), (diff_2, entropy_2) = measured(one, 1), measured(two, 2)
     added = credits_of(
         StepCommit.model_construct(credits=credits)
-        for credits in (credits_in(one, diff_1, entropy_1), credits_in(two, diff_2, entropy_2))
+        for credits in (
+            credits_in(one, versions_of(one), diff_1, entropy_1),
+            credits_in(two, versions_of(two), diff_2, entropy_2),
+        )
     )
     both = batch_of(*first, *second)
-    together = credits_in(both, torch.cat([diff_1, diff_2]), torch.cat([entropy_1, entropy_2]))
+    measured_N = torch.cat([diff_1, diff_2]), torch.cat([entropy_1, entropy_2])
+    together = credits_in(both, versions_of(both), *measured_N)
     assert sorted(added) == [credit.version for credit in together]
     for credit in together:
         assert added[credit.version].model_dump() == pytest.approx(credit.model_dump())

@@ -9,10 +9,11 @@ from infra.engines.client import EngineFailed, EngineRefused, EngineUnreachable
 from tasks.fleet.engines import Engine
 from tasks.probe.probe import Probe
 from tasks.publishing.staged import StagedVersion
-from tasks.publishing.transports.disk import Disk
+from tasks.publishing.transports.disk import Loading
 from tasks.publishing.transports.process_group import Broadcast
 from tasks.publishing.transports.tensor import Sending
 from tasks.record.manifest import Manifest
+from tasks.record.run import Run
 from tasks.training.group import TrainerError, TrainerLost
 from tests.support.fakes import FakeEngine, FakeTrainer, Wire, tensors_of
 from tests.support.versions import version_named
@@ -28,8 +29,8 @@ def wire() -> Wire:
 
 
 @pytest.fixture
-def trainer(wire: Wire) -> FakeTrainer:
-    trainer = FakeTrainer(wire)
+def trainer(run: Run, wire: Wire) -> FakeTrainer:
+    trainer = FakeTrainer(run, wire)
     trainer.weights = WEIGHTS
     return trainer
 
@@ -133,12 +134,11 @@ def test_an_engine_that_dies_does_not_keep_the_other_in_the_group(
 
 
 @pytest.fixture
-def exported(tmp_path: Path) -> StagedVersion:
+def exported(run: Run, trainer: FakeTrainer) -> StagedVersion:
     """STAGED, in a folder."""
-    trainer = FakeTrainer()
-    trainer.weights = WEIGHTS
-    trainer.export(tmp_path / "000001", Path("model"))
-    return replace(STAGED, folder=tmp_path / "000001")
+    trainer.export()
+    trainer.keep(run.weights_key(1))
+    return replace(STAGED, folder=run.store.local(run.weights_key(1)))
 
 
 def test_from_disk_every_engine_loads_the_folder_and_a_refusal_is_raised(
@@ -149,8 +149,8 @@ def test_from_disk_every_engine_loads_the_folder_and_a_refusal_is_raised(
         client.pause()
     clients[1].faults["update_from_disk"] = EngineRefused("no room")
     with pytest.raises(EngineRefused, match="no room"):
-        Disk().transfer(engines, exported)
-    Disk().transfer(engines, exported)
+        Loading().transfer(engines, exported)
+    Loading().transfer(engines, exported)
     assert [client.loads for client in clients] == [["000001", "000001"], ["000001"]]
     assert [client.weights for client in clients] == [WEIGHTS, WEIGHTS]
 
