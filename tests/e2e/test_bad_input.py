@@ -11,7 +11,7 @@ import pytest
 from configs.loading import load_config
 from infra.home import Home
 from tasks.record.runs import create_run, exclusive
-from tests.support.command import CONFIGS, Overnight, overnight_in
+from tests.support.command import CONFIGS, Overnight, overnight_in, run_arguments
 
 TINY = str(CONFIGS / "tiny-cpu.yaml")
 
@@ -104,10 +104,10 @@ def test_a_run_that_another_process_works_on(overnight: Overnight) -> None:
 @pytest.mark.services
 def test_a_prompt_that_is_too_long_and_a_store_that_was_changed(overnight: Overnight, tmp_path: Path) -> None:
     problems = tmp_path / "problems.jsonl"
-    texts = (f"{number}" + "+1" * 400 for number in range(40))
+    texts = (f"{number}" + "+1" * 72 for number in range(40))
     problems.write_text("".join(json.dumps({"problem": text, "answer": 1}) + "\n" for text in texts))
-    kind = f"problems={{kind: jsonl, path: {problems}}}"
-    line = told(overnight, "run", TINY, "--run-id", "long", "--set", kind, exit_code=2)
+    settings = f"problems={{kind: jsonl, path: {problems}}}", "evaluation.at_start=false"
+    line = told(overnight, "run", *run_arguments("tiny-cpu.yaml", "long", *settings), exit_code=2)
     assert "its prompt of" in line and "raise engine.context_length" in line
 
     (record,) = (overnight.home / "runs" / "long" / "versions").glob("*/version.json")
