@@ -1,6 +1,6 @@
 """How the policy is updated."""
 
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -29,8 +29,8 @@ class GateConfig(Section):
     """Largest gradient norm before clipping; None does not stop. Non-finite values always stop."""
 
 
-class TrainerConfig(Section):
-    """The Megatron-core trainer: parallel layout, optimizer and microbatches."""
+class ParallelLayout(Section):
+    """How a model and its batches are split over the trainer's ranks."""
 
     tensor_parallel: int = Field(default=1, ge=1)
     """Ranks that share each layer's matrices."""
@@ -38,12 +38,41 @@ class TrainerConfig(Section):
     """Replicas that share a batch."""
     expert_parallel: int = Field(default=1, ge=1)
     """Ranks, of all the trainer's, that share each layer's experts; an expert itself is never split."""
+
+    @property
+    def world_size(self) -> int:
+        """Number of trainer ranks."""
+        return self.tensor_parallel * self.data_parallel
+
+    @model_validator(mode="after")
+    def _experts_on_all_ranks(self) -> Self:
+        if self.world_size % self.expert_parallel:
+            raise ValueError(
+                f"expert_parallel {self.expert_parallel} does not divide tensor_parallel * data_parallel = "
+                f"{self.world_size}: set it to a divisor"
+            )
+        return self
+
+
+class StateLayout(ParallelLayout):
+    """What a trainer's state is made for: a checkpoint of one layout is of no use to another."""
+
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Number format of the model parameters; logits and loss are always fp32."""
+
+    def differing(self, other: "StateLayout") -> str | None:
+        """The first field in which the two differ; None when the state of one fits the other."""
+        fields = StateLayout.model_fields
+        return next((name for name in fields if getattr(self, name) != getattr(other, name)), None)
+
+
+class TrainerConfig(StateLayout):
+    """The Megatron-core trainer: parallel layout, optimizer and microbatches."""
+
     threads: int = Field(default=1, ge=1)
     """CPU threads of each rank."""
     backend: Literal["gloo", "nccl"] = "gloo"
     """Collectives library of torch.distributed."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """Number format of the model parameters; logits and loss are always fp32."""
     learning_rate: float = Field(default=3e-4, gt=0)
     """Peak learning rate of Adam."""
     warmup_steps: int = Field(default=5, ge=0)
@@ -66,20 +95,6 @@ class TrainerConfig(Section):
     """Steps between trainer checkpoints; a resume replays the committed batches since the last one."""
     keep_checkpoints: int = Field(default=2, ge=1)
     """Newest trainer checkpoints to keep."""
-
-    @property
-    def world_size(self) -> int:
-        """Number of trainer ranks."""
-        return self.tensor_parallel * self.data_parallel
-
-    @model_validator(mode="after")
-    def _experts_on_all_ranks(self) -> "TrainerConfig":
-        if self.world_size % self.expert_parallel:
-            raise ValueError(
-                f"expert_parallel {self.expert_parallel} does not divide tensor_parallel * data_parallel = "
-                f"{self.world_size}: set it to a divisor"
-            )
-        return self
 
     @model_validator(mode="after")
     def _betas_in_range(self) -> "TrainerConfig":

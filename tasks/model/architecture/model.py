@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from configs.training import TrainerConfig
+from configs.training import ParallelLayout
 from tasks.model.architecture.families import FAMILIES, check_features
 from tasks.model.architecture.parts import Experts, GroupedAttention, LatentAttention, Part
 from tasks.model.errors import ModelUnsupported
@@ -79,16 +79,16 @@ class Architecture(Part):
         """Rows of the embedding in Megatron: the vocabulary rounded up to a multiple of the ranks."""
         return -(-self.vocab_size // tensor_parallel) * tensor_parallel
 
-    def check_layout(self, trainer: TrainerConfig) -> None:
+    def check_layout(self, layout: ParallelLayout) -> None:
         """Raise ModelUnsupported when the model cannot be split over the trainer's ranks."""
         for name, size in self._split_by_tensor_parallel().items():
-            _check_divides("tensor_parallel", trainer.tensor_parallel, name, size)
-        if trainer.expert_parallel > 1 and self.experts is None:
+            _check_divides("tensor_parallel", layout.tensor_parallel, name, size)
+        if layout.expert_parallel > 1 and self.experts is None:
             raise ModelUnsupported(
-                f"trainer.expert_parallel {trainer.expert_parallel}: the model has no experts: set it to 1"
+                f"trainer.expert_parallel {layout.expert_parallel}: the model has no experts: set it to 1"
             )
         if self.experts is not None:
-            _check_divides("expert_parallel", trainer.expert_parallel, "experts", self.experts.count)
+            _check_divides("expert_parallel", layout.expert_parallel, "experts", self.experts.count)
 
     def _split_by_tensor_parallel(self) -> dict[str, int]:
         sizes = {"heads": self.heads, "ffn_size": self.ffn_size}

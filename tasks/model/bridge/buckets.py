@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from configs.training import TrainerConfig
+from configs.training import ParallelLayout
 from infra.quantisation.recipe import QuantisationRecipe
 from tasks.model.architecture import Architecture
 from tasks.model.bridge.families import mappings
@@ -37,7 +37,7 @@ class Bucket(NamedTuple):
 def plan_buckets(
     model: nn.Module,
     architecture: Architecture,
-    trainer: TrainerConfig,
+    layout: ParallelLayout,
     recipe: QuantisationRecipe,
     max_bytes: float,
 ) -> list[Bucket]:
@@ -48,8 +48,8 @@ def plan_buckets(
     held = held_tensors(model)
     buckets: list[Bucket] = []
     room = 0.0
-    for mapping in mappings(architecture, trainer.expert_parallel):
-        specs = _specs(mapping, held[mapping.megatron], architecture, trainer.tensor_parallel, recipe)
+    for mapping in mappings(architecture, layout.expert_parallel):
+        specs = _specs(mapping, held[mapping.megatron], architecture, layout.tensor_parallel, recipe)
         size = _bytes(specs)
         if not buckets or size > room:
             buckets.append(Bucket((), ()))

@@ -6,6 +6,7 @@ from pydantic import ValidationError
 from configs.errors import UserError
 from configs.loading import ConfigError, load_config, override
 from configs.run import RunConfig
+from configs.training import StateLayout, TrainerConfig
 
 MINIMAL = """
 name: unit
@@ -167,3 +168,14 @@ def test_configs_are_frozen(preset):
     config: RunConfig = load_config(preset)
     with pytest.raises(ValidationError, match="frozen"):
         config.loop.steps = 5
+
+
+def test_a_layout_is_told_from_another_by_its_first_field() -> None:
+    layout = StateLayout(tensor_parallel=2, data_parallel=2, expert_parallel=4)
+    assert layout.world_size == 4
+    trainer = TrainerConfig(tensor_parallel=2, data_parallel=2, expert_parallel=4, learning_rate=1e-2)
+    assert layout.differing(trainer) is None
+    assert layout.differing(trainer.model_copy(update={"expert_parallel": 2})) == "expert_parallel"
+    assert layout.differing(trainer.model_copy(update={"dtype": "bfloat16"})) == "dtype"
+    with pytest.raises(ValueError, match="expert_parallel 3 does not divide"):
+        StateLayout(tensor_parallel=2, expert_parallel=3)
