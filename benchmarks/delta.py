@@ -9,7 +9,6 @@ from rich.table import Table
 from benchmarks.smollm2 import LoneTrainer, benchmark_config, save_random_model
 from configs.run import RunConfig
 from infra.home import Home
-from infra.process import free_port
 from tasks.model.bridge.checkpoint import HfCheckpoint
 from tasks.model.bridge.writer import write_checkpoint
 from tasks.model.recipe import publish_recipe
@@ -34,12 +33,11 @@ def measure_delta(folder: Path) -> Table:
     """Bytes and seconds of a delta from the exported weights before a step to those after it."""
     model = save_random_model(folder)
     config = benchmark_config(folder, trainer={"learning_rate": LEARNING_RATE, "warmup_steps": 0})
-    trainer = LoneTrainer(config, 0, "127.0.0.1", free_port())
+    trainer = LoneTrainer(config, model, folder)
     try:
-        trainer.load(model)
-        trainer.export(folder / "0", model)
-        trainer.train(1, _batch(trainer))
-        trainer.export(folder / "1", model)
+        trainer.export_to(folder / "0")
+        trainer.apply(1, _batch(trainer))
+        trainer.export_to(folder / "1")
     finally:
         trainer.close()
     table = Table("delta publish", "weights, MB", "sent, MB", "of full", "making it, s", "applying it, s")
@@ -73,12 +71,12 @@ def _row(config: RunConfig, folder: Path) -> list[str]:
 
 def _stage(run: Run, exported: Path, version: int) -> None:
     """Stage fp32 weights in the format of the run."""
-    folder = run.store.folder(run.weights_key(version))
-    folder.mkdir(parents=True)
+    folder = run.store.scratch()
     with HfCheckpoint(exported) as checkpoint:
         whole = ((name, checkpoint.whole(name)) for name in sorted(checkpoint.names))
         manifest = write_checkpoint(folder, publish_recipe(run.config).apply(whole))
     stage_version(run, manifest, version - 1 if version else None, version)
+    run.store.upload(run.weights_key(version), folder)
 
 
 def _batch(trainer: LoneTrainer) -> RolloutBatch:

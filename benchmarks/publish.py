@@ -38,7 +38,6 @@ from tasks.publishing.staged import StagedVersion
 from tasks.publishing.transport import FromDisk, FromPublisher, FromTrainer, Transfer
 from tasks.record.commits import PublishReport
 from tasks.record.manifest import Manifest
-from tasks.training.rank import TrainerRank
 
 COPIES = {"disk": 1.0, "tensor": 10.0, "process_group": 2.0}
 BUCKET_MIB = 64
@@ -48,7 +47,7 @@ PROBE = [[1, 10, 100, 1000, 10000], [2, 20, 200, 2000, 20000]]
 def measure_publish(folder: Path) -> Table:
     """Publishes by every transport, and what the machine could do."""
     config = benchmark_config(folder, publish={"bucket_mb": BUCKET_MIB})
-    trainer = LoneTrainer(config, 0, "127.0.0.1", free_port())
+    trainer = LoneTrainer(config, save_random_model(folder), folder)
     try:
         staged = _stage(trainer, folder)
         with ExitStack() as stack:
@@ -109,12 +108,9 @@ def _largest_bucket(staged: StagedVersion) -> float:
     return max(BUCKET_MIB * 2**20, *sizes)
 
 
-def _stage(trainer: TrainerRank, folder: Path) -> StagedVersion:
-    """Random weights, loaded by the trainer and exported as it exports each version."""
-    model = save_random_model(folder)
-    trainer.load(model)
-    manifest = trainer.export(folder / "000001", model)
-    assert manifest is not None
+def _stage(trainer: LoneTrainer, folder: Path) -> StagedVersion:
+    """Random weights, exported as the trainer exports each version."""
+    manifest = trainer.export_to(folder / "000001")
     return StagedVersion(
         1, folder / "000001", manifest, Probe(sequences=PROBE, logprobs=trainer.score(PROBE))
     )

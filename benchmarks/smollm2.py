@@ -8,7 +8,12 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from configs.loading import parse_config
 from configs.run import RunConfig
+from infra.home import Home
 from infra.process import free_port
+from tasks.model.stored import store_checkpoint
+from tasks.record.manifest import Manifest
+from tasks.record.run import Run
+from tasks.record.samples import BatchRef, RolloutBatch, batch_hash
 from tasks.training.rank import TrainerRank
 
 SMOLLM2 = LlamaConfig(
@@ -25,11 +30,27 @@ SMOLLM2 = LlamaConfig(
 
 
 class LoneTrainer(TrainerRank):
-    """A trainer of one rank in this process, with what its group would answer."""
+    """A trainer of one rank in this process, with the model of its run loaded."""
 
-    def meeting_point(self) -> tuple[str, int]:
-        """Where the engines meet it."""
-        return "127.0.0.1", free_port()
+    def __init__(self, config: RunConfig, model: Path, folder: Path) -> None:
+        """What it stores goes below the folder."""
+        run = Run(id="lone", config=config, home=Home(folder / "lone"))
+        store_checkpoint(run, model)
+        super().__init__(run, 0, "127.0.0.1", free_port())
+        self.load()
+
+    def apply(self, step: int, batch: RolloutBatch, version: int | None = None) -> None:
+        """Train on a batch, which is stored first."""
+        data, key = batch.to_parquet(), self._run.step_key(batch.step, "graded.parquet")
+        self._run.store.replace(key, data)
+        self.train(step, BatchRef(batch.step, key, batch_hash(data)), version)
+
+    def export_to(self, target: Path) -> Manifest:
+        """Export by way of the store."""
+        manifest = self.export()
+        self.keep("lone/exported")
+        self._run.store.fetch("lone/exported", target)
+        return manifest
 
 
 def save_random_model(folder: Path) -> Path:

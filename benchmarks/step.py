@@ -43,21 +43,24 @@ def measure_step(config: RunConfig, folder: Path) -> list[Figure]:
 
 def measure_trainer(config: RunConfig, model_path: Path, graded: RolloutBatch, folder: Path) -> list[Figure]:
     """A training step, a checkpoint and an export."""
-    from tasks.training.rank import TrainerRank
+    from benchmarks.smollm2 import LoneTrainer
 
-    trainer = TrainerRank(config, 0, "127.0.0.1", free_port())
-    trainer.load(model_path)
+    trainer = LoneTrainer(config, model_path, folder)
     step = iter(range(1, REPEATS + 2))
 
     def train() -> None:
         number = next(step)
-        trainer.train(number, RolloutBatch(number, graded.groups), version=number)
+        trainer.apply(number, RolloutBatch(number, graded.groups), version=number)
+
+    def export() -> None:
+        trainer.export()
+        trainer.keep("lone/exported")
 
     try:
         return [
             Figure("train", timed(train)[0], "one optimizer step"),
-            Figure("checkpoint", timed(lambda: trainer.save(folder / "checkpoint"))[0], "weights and Adam"),
-            Figure("export", timed(lambda: trainer.export(folder / "export", model_path))[0], "with hashes"),
+            Figure("checkpoint", timed(lambda: trainer.save("lone/checkpoint"))[0], "weights and Adam"),
+            Figure("export", timed(export)[0], "with hashes"),
         ]
     finally:
         trainer.close()

@@ -2,9 +2,14 @@
 
 import os
 import shutil
+import time
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+_UNFINISHED = ".unfinished"
+_LEFTOVER_AGE_S = 86400
 
 
 @contextmanager
@@ -20,14 +25,14 @@ def atomic(folder: Path) -> Iterator[Path]:
 
 def fresh_partial(folder: Path) -> Path:
     """An empty sibling to fill before `finish_partial` gives it the folder's name."""
-    partial = _beside(folder, "partial")
+    partial = partial_of(folder)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     return partial
 
 
 def partial_of(folder: Path) -> Path:
-    """The sibling that another process's fresh_partial made."""
+    """The sibling that is filled before `finish_partial`, by several processes maybe."""
     return _beside(folder, "partial")
 
 
@@ -57,6 +62,30 @@ def files_below(folder: Path) -> Iterator[Path]:
             yield from files_below(Path(entry.path))
         else:
             yield Path(entry.path)
+
+
+def scratch(root: Path) -> Path:
+    """A path below a root for what is not finished, that nobody else has and nothing lies at.
+
+    It is in the root's file system, and no name of it is among `files_below`.
+    """
+    return root / _UNFINISHED / uuid.uuid4().hex
+
+
+def clear_scratch(root: Path) -> None:
+    """Remove what killed processes left unfinished over a day ago."""
+    with suppress(FileNotFoundError):
+        for leftover in (root / _UNFINISHED).iterdir():
+            if leftover.stat().st_mtime < time.time() - _LEFTOVER_AGE_S:
+                delete(leftover)
+
+
+def delete(path: Path) -> None:
+    """Delete a file or a folder; fine when absent."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _beside(folder: Path, suffix: str) -> Path:

@@ -8,6 +8,7 @@ from infra.engines.launch import HOST, Member, launch
 from infra.engines.memory import await_release, used_bytes
 from infra.engines.server import EngineStartError, ServerProcess
 from infra.process import free_port, port_is_free
+from infra.store import StoredFolder
 
 
 class EngineActor:
@@ -17,25 +18,27 @@ class EngineActor:
     answers requests, the others' only /health.
     """
 
-    def __init__(self, config: EngineConfig, index: int, model_path: Path, log: Path, rank: int = 0) -> None:
-        """`index` counts the run's engines from 0; `model_path` is what to serve at first."""
+    def __init__(self, config: EngineConfig, index: int, log: Path, rank: int = 0) -> None:
+        """`index` counts the run's engines from 0."""
         self._config = config
         self._index = index
-        self._model_path = model_path
         self._rank = rank
         self._server = ServerProcess(f"engine {index}", log, config.start_timeout_s)
         self._memory_before: dict[str, int] = {}
 
-    def start(self, probe: bool = False, meeting: str = "") -> str:
+    def start(self, weights: StoredFolder, probe: bool = False, meeting: str = "") -> str:
         """Start the server unless it is alive, and return its URL once it is healthy; EngineStartError.
 
+        `weights` is what it serves at first, fetched to this machine where it is not here (KeyMissingError,
+        StoreError).
         `probe` also starts one anew whose model makes no step, though its port still answers. `meeting` is
         where the servers of an engine on several machines find each other, host:port.
         """
         if self.alive(probe):
             return self.url()
         self.stop()
-        while not self._launch(self._port(), meeting):
+        model_path = weights.local()
+        while not self._launch(model_path, self._port(), meeting):
             self.stop()
         return self.url()
 
@@ -73,11 +76,9 @@ class EngineActor:
             )
         return port
 
-    def _launch(self, port: int, meeting: str) -> bool:
+    def _launch(self, model_path: Path, port: int, meeting: str) -> bool:
         self._memory_before = used_bytes() if self._config.devices else {}
-        return self._server.launch(
-            launch(self._config, self._model_path, port, Member(self._rank, meeting)), port
-        )
+        return self._server.launch(launch(self._config, model_path, port, Member(self._rank, meeting)), port)
 
 
 def _generates(url: str) -> bool:

@@ -151,15 +151,15 @@ class EngineClient:
         self._control.post("/flush_cache")
 
     def update_from_disk(
-        self, path: str | Path, flush_cache: bool = True, like: str | Path | None = None
+        self, path: str | Path, flush_cache: bool = True, like: Path | Checkpoint | None = None
     ) -> None:
         """Load the weights of a checkpoint folder that the engine can read.
 
         EngineRefused, with nothing changed, when it is not a whole checkpoint of what is served: SGLang
-        itself takes any, and answers success. `like` is a folder of the same tensors that this process can
-        read, where it cannot read `path`.
+        itself takes any, and answers success. Where this process cannot read `path`, `like` is a folder of
+        the same tensors that it can read, or what the engine's machine reads in `path`.
         """
-        self._require_loadable(Path(like or path))
+        self._require_loadable(like or Path(path))
         request = protocol.UpdateFromDiskRequest(model_path=str(path), flush_cache=flush_cache)
         self._update("/update_weights_from_disk", request)
 
@@ -260,11 +260,11 @@ class EngineClient:
             )
         return served.layers
 
-    def _require_loadable(self, folder: Path) -> None:
+    def _require_loadable(self, folder: Path | Checkpoint) -> None:
         info = self.model_info()
         served = self._served(info)
         with self._refusing():
-            offered = read_checkpoint(folder)
+            offered = folder if isinstance(folder, Checkpoint) else read_checkpoint(folder)
             require_architecture(offered, info.architectures or ())
             if served is not None:
                 require_complete(offered, served.shapes)

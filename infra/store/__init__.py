@@ -1,5 +1,8 @@
 """Stores for runs. `open_store` builds the one a config names."""
 
+from dataclasses import dataclass
+from pathlib import Path
+
 from configs.store import S3StoreConfig, StoreConfig
 from infra.home import Home
 from infra.store.base import Store
@@ -13,3 +16,17 @@ def open_store(config: StoreConfig, home: Home) -> Store:
 
         return S3Store(config, home.s3)
     return LocalStore(config.path or home.runs)
+
+
+@dataclass(frozen=True)
+class StoredFolder:
+    """A folder of a store, to be had on whatever machine it is asked for."""
+
+    store: StoreConfig
+    home: Home
+    """The state folder, which each machine has at this path."""
+    key: str
+
+    def local(self) -> Path:
+        """The folder on this machine, fetched where it is not here; KeyMissingError, StoreError."""
+        return open_store(self.store, self.home).local(self.key)

@@ -1,5 +1,6 @@
 """The store of runs: immutable records by key, and folders for bulky files."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Protocol
 
@@ -28,10 +29,14 @@ class Store(Protocol):
     Parts of a key are neither empty nor begin with a dot (ValueError); where a folder is meant, `.` is the
     whole store. Every method may raise StoreError.
 
-    Bulky files (weights, checkpoints) are written to `folder(key)` by whoever makes them and are part of the
-    store with `upload(key)`; they are read from `local(key)`, on any machine. The files of a folder in the
-    store are keys, too.
+    Bulky files (weights, checkpoints) are written to a `scratch()` folder by whoever makes them, on any
+    machine. One writer makes a folder of the store of them with `upload`; several writers `put` their parts,
+    and when all are there one of them makes them a folder with `publish`. It is read from `local(key)`, on
+    any machine. The files of a folder in the store are keys, too.
     """
+
+    shared: bool
+    """Whether all machines see the same folders, so that none keeps copies."""
 
     def check_writable(self) -> None:
         """Write and remove a key; StoreError when that is impossible. For the preflight."""
@@ -58,12 +63,32 @@ class Store(Protocol):
         """Remove a key or a whole folder, this machine's copy of it included; fine when absent."""
 
     def folder(self, key: str) -> Path:
-        """Where the files of a folder lie on this machine, or are to be put; it is not created."""
+        """Where the files of a folder lie on a machine that has them."""
 
-    def upload(self, key: str) -> None:
-        """Make what lies in `folder(key)` part of the store, in place of what was there before.
+    def scratch(self) -> Path:
+        """A new empty folder of this machine for files that are to go into the store.
 
-        Readers find it whole or not at all. KeyMissingError when nothing lies there.
+        What a killed process left in one is cleared a day later, by `check_writable`.
+        """
+
+    def upload(self, key: str, folder: Path) -> None:
+        """Make a folder of this machine, which is gone then, the folder `key`, in place of an earlier one.
+
+        Readers find it whole or not at all. KeyMissingError when nothing lies in it.
+        """
+
+    def put(self, key: str, folder: Path) -> None:
+        """Take what lies in a folder of this machine, which is gone then, for parts of the folder `key`.
+
+        Other processes, on other machines too, may put parts of other names. From here on readers may not
+        find the folder, until it is published. KeyMissingError when nothing lies in it.
+        """
+
+    def publish(self, key: str, names: Collection[str]) -> None:
+        """Make the parts of these names, which were put, the folder `key`, in place of an earlier one.
+
+        All of them must have been put since the folder was last published: parts of then may still lie there.
+        Others, of a try that was not finished, are removed. KeyMissingError when one is not there.
         """
 
     def local(self, key: str) -> Path:

@@ -94,11 +94,11 @@ class Bucket:
             answer = self._client.list_objects_v2(Bucket=self._name, Prefix=name, MaxKeys=1)
         return any(item["Key"] == name for item in answer.get("Contents", ()))
 
-    def names(self, prefix: str) -> list[str]:
-        """The names of all objects that begin so."""
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """All objects whose names begin so, with their sizes in bytes."""
         with explained(self._config):
             pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._name, Prefix=prefix)
-            return [item["Key"] for page in pages for item in page.get("Contents", ())]
+            return {item["Key"]: item["Size"] for page in pages for item in page.get("Contents", ())}
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete objects; fine when absent."""

@@ -4,16 +4,12 @@ import contextlib
 import errno
 import os
 import shutil
-import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from infra import folders
 from infra.store.base import KeyExistsError, KeyMissingError, StoreError, key_parts
-
-_UNFINISHED = ".unfinished"
-_LEFTOVER_AGE_S = 86400
 
 
 class LocalStore:
@@ -22,6 +18,8 @@ class LocalStore:
     Files are written and synced under `.unfinished` and then linked (create) or moved (replace) into place,
     so what a killed writer leaves behind never looks like a key.
     """
+
+    shared = True
 
     def __init__(self, root: Path) -> None:
         self._root = root.absolute()
@@ -32,9 +30,7 @@ class LocalStore:
         self.create(probe, b"")
         self.remove(probe)
         with self._explained():
-            for leftover in (self._root / _UNFINISHED).iterdir():
-                if leftover.stat().st_mtime < time.time() - _LEFTOVER_AGE_S:
-                    _delete(leftover)
+            folders.clear_scratch(self._root)
 
     def read(self, key: str) -> bytes:
         """The bytes of a key; KeyMissingError when absent."""
@@ -89,18 +85,53 @@ class LocalStore:
         """Remove a key or a whole folder; fine when absent."""
         path = self._path(prefix)
         with self._explained(), self._unfinished() as gone:
+            folders.delete(folders.partial_of(path))
             try:
                 path.rename(gone)  # a folder is never half there
             except (FileNotFoundError, NotADirectoryError):
                 return
 
     def folder(self, key: str) -> Path:
-        """Where the files of a folder lie, or are to be put; it is not created."""
+        """Where the files of a folder lie."""
         return self._root if key == "." else self._path(key)
 
-    def upload(self, key: str) -> None:
-        """Nothing to do but to see that the files are there: they lie in the store already."""
-        self.local(key)
+    def scratch(self) -> Path:
+        """A new empty folder in the store's file system, which files leave by their names alone."""
+        folder = folders.scratch(self._root)
+        with self._explained():
+            _make_folder(folder)
+        return folder
+
+    def upload(self, key: str, folder: Path) -> None:
+        """Move a folder into the store, in place of an earlier one."""
+        with self._explained():
+            folders.delete(folders.partial_of(self._path(key)))  # parts that nobody published
+        self.put(key, folder)
+        self._finish(key)
+
+    def put(self, key: str, folder: Path) -> None:
+        """Move what lies in a folder to the parts of another."""
+        partial = folders.partial_of(self._path(key))
+        with self._explained():
+            names = [path.relative_to(folder) for path in folders.files_below(folder)]
+            if not names:
+                raise KeyMissingError(f"{key}: nothing lies in {folder}")
+            for name in names:
+                _make_folder((partial / name).parent)
+                shutil.move(folder / name, partial / name)
+                folders.sync(partial / name)
+            shutil.rmtree(folder)
+
+    def publish(self, key: str, names: Collection[str]) -> None:
+        """Rename the parts to the folder, in place of an earlier one."""
+        partial = folders.partial_of(self._path(key))
+        with self._explained():
+            parts = {path.relative_to(partial).as_posix(): path for path in folders.files_below(partial)}
+            if missing := sorted(set(names) - parts.keys()):
+                raise KeyMissingError(f"{key}: {missing[0]} was not put into the store {self._root}")
+            for name in parts.keys() - set(names):
+                parts[name].unlink()
+        self._finish(key)
 
     def local(self, key: str) -> Path:
         """`folder(key)`; KeyMissingError when it is not there."""
@@ -125,6 +156,10 @@ class LocalStore:
         """The file:// address of a key or folder."""
         return self.folder(key).as_uri()
 
+    def _finish(self, key: str) -> None:
+        with self._explained():
+            folders.finish_partial(self._path(key))
+
     def _path(self, key: str) -> Path:
         return self._root.joinpath(*key_parts(key))
 
@@ -141,13 +176,12 @@ class LocalStore:
     @contextlib.contextmanager
     def _unfinished(self) -> Iterator[Path]:
         """A path outside the keys; what is there in the end is deleted."""
-        folder = self._root / _UNFINISHED
-        _make_folder(folder)
-        unfinished = folder / uuid.uuid4().hex
+        unfinished = folders.scratch(self._root)
+        _make_folder(unfinished.parent)
         try:
             yield unfinished
         finally:
-            _delete(unfinished)
+            folders.delete(unfinished)
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
@@ -160,14 +194,6 @@ class LocalStore:
                 f"store.path {self._root} cannot be used ({error.strerror}: {error.filename}): "
                 "free space or permit writing there, or set store.path to another folder"
             ) from error
-
-
-def _delete(path: Path) -> None:
-    """Delete a file or a folder; fine when absent."""
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _make_folder(folder: Path) -> None:

@@ -3,7 +3,7 @@
 import contextlib
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from filelock import FileLock
@@ -38,6 +38,8 @@ class S3Store:
     of names that begin with a dot are no keys.
     """
 
+    shared = False
+
     def __init__(self, config: S3StoreConfig, cache: Path) -> None:
         self._config = config
         self._bucket = Bucket(config)
@@ -55,6 +57,7 @@ class S3Store:
             self.remove(probe)
         with self._disk_explained():
             self._cache.mkdir(parents=True, exist_ok=True)
+            folders.clear_scratch(self._cache)
 
     def read(self, key: str) -> bytes:
         """The bytes of a key; KeyMissingError when absent."""
@@ -97,24 +100,35 @@ class S3Store:
         self._bucket.delete([name for name in names if not name.endswith(f"/{_INDEX}")])
 
     def folder(self, key: str) -> Path:
-        """Where this machine's copy of a folder lies, or is to be put; it is not created."""
+        """Where this machine's copy of a folder lies, if it has one."""
         return self._cache if key == "." else self._cache.joinpath(*key_parts(key))
 
-    def upload(self, key: str) -> None:
-        """Make what lies in `folder(key)` part of the store; KeyMissingError when nothing lies there."""
-        folder = self.folder(key)
-        files = {path.relative_to(folder).as_posix(): path for path in folders.files_below(folder)}
-        if not files:
-            raise KeyMissingError(f"{key}: nothing lies in {folder}")
-        sizes = {name: path.stat().st_size for name, path in files.items()}
-        index = FolderIndex(upload=uuid.uuid4().hex, files=sizes)
-        objects = {self._name(f"{key}/{name}"): path for name, path in files.items()}
-        earlier = [name for name in self._names_below(key) if name not in objects]
-        self._bucket.delete(earlier)  # its index among them
+    def scratch(self) -> Path:
+        """A new empty folder in the file system of this machine's copies."""
+        folder = folders.scratch(self._cache)
         with self._disk_explained():
-            self._bucket.upload(objects)
-            self._bucket.put(self._index_name(key), index.model_dump_json().encode())
+            folder.mkdir(parents=True)
+        return folder
+
+    def upload(self, key: str, folder: Path) -> None:
+        """Send a folder, and keep it as this machine's copy."""
+        index = self._publish(key, self._send(key, folder))
+        copy = self.folder(key)
+        with self._disk_explained():
+            folders.delete(copy)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(folder, copy)
             self._index_copy(key).write_text(index.model_dump_json())
+
+    def put(self, key: str, folder: Path) -> None:
+        """Send what lies in a folder; no copy of it stays here, where it would not be whole."""
+        self._send(key, folder)
+        with self._disk_explained():
+            shutil.rmtree(folder)
+
+    def publish(self, key: str, names: Collection[str]) -> None:
+        """Write the index of the parts, by which readers go."""
+        self._publish(key, names)
 
     def local(self, key: str) -> Path:
         """`folder(key)` with its files, fetched unless they are there; KeyMissingError for none."""
@@ -124,6 +138,7 @@ class S3Store:
                 self._cache.mkdir(parents=True, exist_ok=True)
                 with FileLock(self._cache / ".lock", timeout=_LOCK_TIMEOUT_S):
                     if not self._holds(key, index):
+                        self._forget_beside(key)
                         self._fetch(key, index, self.folder(key))
                         self._index_copy(key).write_text(index.model_dump_json())
         return self.folder(key)
@@ -137,6 +152,37 @@ class S3Store:
     def uri(self, key: str) -> str:
         """The s3:// address of a key or folder."""
         return f"s3://{self._config.bucket}/{self._config.prefix if key == '.' else self._name(key)}"
+
+    def _forget_beside(self, key: str) -> None:
+        """Remove this machine's copies of folders beside one that are in the store no more."""
+        above = self.folder(key).parent
+        if above == self._cache or not above.is_dir():
+            return
+        kept = {name.rpartition("/")[2] for name in self.list_folders(key.rpartition("/")[0])}
+        for path in above.iterdir():
+            if not path.name.startswith(".") and path.name not in kept:
+                folders.delete(path)
+                folders.delete(path.with_name(f".{path.name}{_INDEX}"))
+
+    def _send(self, key: str, folder: Path) -> Collection[str]:
+        """The names of what was sent. What was there before is no folder from here on."""
+        files = {path.relative_to(folder).as_posix(): path for path in folders.files_below(folder)}
+        self._bucket.delete([self._index_name(key)])
+        if not files:
+            raise KeyMissingError(f"{key}: nothing lies in {folder}")
+        with self._disk_explained():
+            self._bucket.upload({self._name(f"{key}/{name}"): path for name, path in files.items()})
+        return files
+
+    def _publish(self, key: str, names: Collection[str]) -> FolderIndex:
+        base = f"{self._name(key)}/"
+        sent = {name.removeprefix(base): size for name, size in self._bucket.sizes(base).items()}
+        if missing := sorted(set(names) - sent.keys()):
+            raise KeyMissingError(f"{key}: {missing[0]} was not put into {self.uri(key)}")
+        self._bucket.delete([base + name for name in sent.keys() - set(names)])
+        index = FolderIndex(upload=uuid.uuid4().hex, files={name: sent[name] for name in names})
+        self._bucket.put(self._index_name(key), index.model_dump_json().encode())
+        return index
 
     def _fetch(self, key: str, index: FolderIndex, target: Path) -> None:
         with folders.atomic(target) as partial:
@@ -171,7 +217,7 @@ class S3Store:
         return f"{self._name(key)}/{_INDEX}"
 
     def _names_below(self, prefix: str) -> Sequence[str]:
-        return self._bucket.names(self._root if prefix == "." else f"{self._name(prefix)}/")
+        return list(self._bucket.sizes(self._root if prefix == "." else f"{self._name(prefix)}/"))
 
     def _name(self, key: str) -> str:
         return self._root + "/".join(key_parts(key))

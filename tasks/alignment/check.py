@@ -24,9 +24,9 @@ def check_alignment(run: Run, version: int, layers: bool = False) -> AlignmentRe
     staged, trainer = read_staged(run, version), ready_trainer(run)
     sequences = staged.probe.sequences
     staged = replace(staged, probe=Probe(sequences=sequences, logprobs=trainer.score(sequences)))
-    engines = EngineFleet(run).start(staged.folder)
+    engines = EngineFleet(run).start(run.weights_key(version))
     found: list[AlignmentReport] = []
-    publish(engines, staged, FromDisk(), run.config.publish, judge=found.append)
+    publish(engines, staged, FromDisk(run), run.config.publish, judge=found.append)
     report = found[0]
     if layers:
         scored = score_all(engines, sequences)

@@ -45,11 +45,12 @@ class Reference:
 
     def __init__(self, staged: StagedVersion) -> None:
         logging.disable_progress_bar()
-        if staged_recipe(staged.folder, staged.manifest).declaration is None:
-            self._model = _load(staged.folder)
+        source = staged.local()
+        if staged_recipe(source, staged.manifest).declaration is None:
+            self._model = _load(source)
             return
         with tempfile.TemporaryDirectory() as folder:  # transformers reads but some of the formats
-            convert(staged.folder, staged.manifest, Path(folder), FP32.name)
+            convert(source, staged.manifest, Path(folder), FP32.name)
             self._model = _load(Path(folder))
 
     @torch.no_grad()
@@ -105,5 +106,5 @@ def _difference(module: str, max_abs: float, largest: float) -> ModuleDifference
 def _tolerance(staged: StagedVersion, trainer_dtype: str) -> float:
     """What the coarser of the two number formats explains, relative to a module's largest value."""
     trainer = BF16 if trainer_dtype == "bfloat16" else FP32
-    served = staged_recipe(staged.folder, staged.manifest).format
+    served = staged_recipe(staged.local(), staged.manifest).format
     return _ROUNDING + _FORMAT_FACTOR * max(trainer.relative_error, served.relative_error)

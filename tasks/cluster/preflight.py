@@ -22,6 +22,8 @@ from tasks.problems import build_source
 from tasks.publishing.mirror import mirror_root
 
 _SPARE_BYTES = 1 << 30
+_MODEL = 1
+"""Copies of the model that the runs of a store share."""
 _CHECKPOINT_FACTOR = 3
 """Weights and Adam's two moments, relative to the weights."""
 _MIRROR_FACTOR = 3
@@ -104,7 +106,8 @@ def _check_store(config: RunConfig, home: Home, model_path: Path) -> None:
     free = shutil.disk_usage(store.folder(".")).free
     weights = _weights_bytes(model_path)
     versions = config.publish.keep_versions or config.loop.steps + 1
-    needed = weights * (versions + _CHECKPOINT_FACTOR * (config.trainer.keep_checkpoints + 1)) + _SPARE_BYTES
+    checkpoints = _CHECKPOINT_FACTOR * (config.trainer.keep_checkpoints + 1)
+    needed = weights * (_MODEL + versions + checkpoints) + _SPARE_BYTES
     if free < needed:
         place = "store.path" if isinstance(config.store, LocalStoreConfig) else "OVERNIGHT_HOME"
         raise PreflightError(

@@ -2,7 +2,6 @@
 
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import ray
 from ray.exceptions import RayError
@@ -10,7 +9,7 @@ from ray.exceptions import RayError
 from infra.cluster.local import LocalCluster
 from infra.engines.client import EngineTimeout
 from tasks.fleet.engines import EngineFleet
-from tasks.model.source import prepare_model
+from tasks.model.stored import store_model
 from tasks.publishing.mirror import forget_mirror
 from tasks.record.run import Run
 from tasks.record.versions import exported_versions
@@ -26,7 +25,7 @@ def provision(run: Run, trainer: bool = True) -> None:
     with the first publish, before which there are none.
     """
     LocalCluster(run.home).start()
-    weights = _starting_weights(run)
+    weights = _starting_weights(run, store_model(run))
     ray.remote(TrackingActor).options(
         name=TRACKER, namespace=run.namespace, get_if_exists=True, lifetime="detached", num_cpus=0
     ).remote(run)
@@ -38,11 +37,11 @@ def provision(run: Run, trainer: bool = True) -> None:
             engines_up.result()
 
 
-def _starting_weights(run: Run) -> Path | None:
-    """A checkpoint in the format that the engines are to hold; None while there is none."""
+def _starting_weights(run: Run, model: str) -> str | None:
+    """Key of a checkpoint in the format that the engines are to hold; None while there is none."""
     if run.config.publish.format is None:
-        return prepare_model(run.config.model, run.home)
-    return run.store.local(run.weights_key(0)) if 0 in exported_versions(run) else None
+        return model
+    return run.weights_key(0) if 0 in exported_versions(run) else None
 
 
 def release(run: Run) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
@@ -15,6 +14,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from infra.engines.actor import EngineActor
 from infra.engines.client import EngineClient, EngineError, EngineTimeout
 from infra.engines.router import Servers
+from infra.store import StoredFolder
 from tasks.fleet.actors import find_actor, named_actor, stop_actor
 from tasks.fleet.router import RunRouter
 from tasks.record.run import Run
@@ -45,19 +45,21 @@ class EngineFleet:
         self._run = run
         self._router = RunRouter(run) if run.config.engine.router else None
 
-    def start(self, model_path: Path, probe: bool = False) -> list[Engine]:
+    def start(self, weights_key: str, probe: bool = False) -> list[Engine]:
         """Every engine up and healthy; those that already are stay as they are.
 
-        An engine that has to be started loads `model_path` and takes no traffic until a version was
+        An engine that has to be started loads the folder `weights_key` of the run's store, which its machine
+        fetches within engine.start_timeout_s, and takes no traffic until a version was
         published to it, since it carries no weight version yet. Calls have the deadline of a publish.
         `probe` also starts those anew that hang with open ports. No engine is behind the router from here on
         until `servers` puts it there: one started anew may have the address of the one before.
         """
         if self._router:
             self._router.serve([])
-        engines = [self._actors(index, model_path) for index in range(self._run.config.engine.count)]
+        engines = [self._actors(index) for index in range(self._run.config.engine.count)]
+        weights = StoredFolder(self._run.config.store, self._run.home, weights_key)
         with ThreadPoolExecutor(max_workers=len(engines)) as pool:
-            urls = list(pool.map(lambda actors: self._started(actors, probe), engines))
+            urls = list(pool.map(lambda actors: self._started(actors, weights, probe), engines))
         deadline_s = self._run.config.publish.timeout_s
         return [Engine(name, _client(url, deadline_s)) for name, url in zip(self._names(), urls, strict=True)]
 
@@ -123,7 +125,7 @@ class EngineFleet:
             if url:
                 yield Engine(name, _client(url, self._run.config.rollout.timeout_s))
 
-    def _started(self, actors: list[Any], probe: bool) -> str:
+    def _started(self, actors: list[Any], weights: StoredFolder, probe: bool) -> str:
         """The engine's URL. The servers of an engine on several machines start and end together."""
         timeout_s = self._run.config.engine.start_timeout_s + 60
         meeting = ""
@@ -131,7 +133,9 @@ class EngineFleet:
             if not all(ray.get([actor.alive.remote(probe) for actor in actors], timeout=timeout_s)):
                 ray.get([actor.stop.remote() for actor in actors], timeout=timeout_s)
             meeting = ray.get(actors[0].meeting.remote(), timeout=timeout_s)
-        return ray.get([actor.start.remote(probe, meeting) for actor in actors], timeout=timeout_s)[0]
+        return ray.get([actor.start.remote(weights, probe, meeting) for actor in actors], timeout=timeout_s)[
+            0
+        ]
 
     def _names(self) -> list[str]:
         return [f"engine-{index}" for index in range(self._run.config.engine.count)]
@@ -144,14 +148,14 @@ class EngineFleet:
     def _all_members(self) -> list[str]:
         return [name for index in range(self._run.config.engine.count) for name in self._members(index)]
 
-    def _actors(self, index: int, model_path: Path) -> list[Any]:
+    def _actors(self, index: int) -> list[Any]:
         config, logs = self._run.config.engine, self._run.home.logs / self._run.id
         return [
             named_actor(
                 self._run,
                 name,
                 EngineActor,
-                *(config, index, model_path, logs / f"{name}.log", rank),
+                *(config, index, logs / f"{name}.log", rank),
                 devices=config.devices,
             )
             for rank, name in enumerate(self._members(index))

@@ -5,6 +5,8 @@ Hugging Face's tensors as they are.
 """
 
 import json
+from collections.abc import Callable
+from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 
@@ -33,16 +35,17 @@ _TOKEN_MULTIPLE = 64
 """SGLang pads a vocabulary to a multiple of this."""
 
 
-def differences(folder: Path, manifest: Manifest, held: RankChecksums) -> list[str]:
+def differences(find: Callable[[], Path], manifest: Manifest, held: RankChecksums) -> list[str]:
     """Names of what a rank of an engine holds otherwise than the manifest says, lacks, or has beyond it.
 
-    `folder` is the checkpoint that the manifest was made of. A tensor that the engine keeps as it is compares
-    by its hash; those that it stacks, cuts or pads are read, and must be what the manifest says.
+    `find` gives the checkpoint that the manifest was made of. A tensor that the engine keeps as it is
+    compares by its hash, and `find` is not asked; those that it stacks, cuts or pads are read, and must be
+    what the manifest says.
     """
     sources = {name: _sources(name, manifest) for name in held.checksums}
     lacking = manifest.tensors.keys() - {part for parts in sources.values() for part in parts}
-    with HfCheckpoint(folder) as checkpoint:
-        shards = _Shards(folder, checkpoint, manifest, held.place)
+    with ExitStack() as opened:
+        shards = _Shards(find, opened, manifest, held.place)
         wrong = {name for name, parts in sources.items() if not shards.match(parts, held.checksums[name])}
     return sorted(lacking | wrong)
 
@@ -69,12 +72,19 @@ class _Shards:
     """A rank's parts of the tensors of a checkpoint."""
 
     def __init__(
-        self, folder: Path, checkpoint: HfCheckpoint, manifest: Manifest, place: ParallelismInfo
+        self, find: Callable[[], Path], opened: ExitStack, manifest: Manifest, place: ParallelismInfo
     ) -> None:
-        self._checkpoint = checkpoint
+        self._find, self._opened = find, opened
         self._hashes = {name: entry.hash for name, entry in manifest.tensors.items()}
         self._rank, self._ranks = place.tp_rank, place.tp_size
-        self._folder = folder
+
+    @cached_property
+    def _folder(self) -> Path:
+        return self._find()
+
+    @cached_property
+    def _checkpoint(self) -> HfCheckpoint:
+        return self._opened.enter_context(HfCheckpoint(self._folder))
 
     @cached_property
     def _key_value_heads(self) -> int:

@@ -83,7 +83,7 @@ def score_all(engines: list[Engine], sequences: list[list[int]]) -> dict[str, Lo
 def _verified_hash(engine: Engine, staged: StagedVersion) -> str:
     """The manifest's hash, when every rank of the engine holds what the manifest names."""
     for held in engine.client.checksums():
-        if wrong := differences(staged.folder, staged.manifest, held):
+        if wrong := differences(staged.local, staged.manifest, held):
             raise PublishRefused(
                 f"version {staged.version} refused: {engine.name} holds {len(wrong)} of "
                 f"{len(held.checksums)} tensors that differ from the manifest (first: {wrong[0]})"

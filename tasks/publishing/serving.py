@@ -23,12 +23,12 @@ def publish_version(run: Run, version: int, parent: int | None) -> PublishReport
     staged = read_staged(run, version)
     if run.config.publish.transport == "delta":
         offer_delta(run, version)
-    fleet = EngineFleet(run)
-    engines = fleet.start(staged.folder)
+    fleet, weights = EngineFleet(run), run.weights_key(version)
+    engines = fleet.start(weights)
     try:
         return _publish(run, engines, staged, _transfer(run))
     except EngineTimeout:
-        fleet.start(staged.folder, probe=True)  # the next try finds the engine that hung started anew
+        fleet.start(weights, probe=True)  # the next try finds the engine that hung started anew
         raise
     except PublishRefused:
         if parent is not None:
@@ -47,7 +47,8 @@ def ensure_served(run: Run, version: int) -> None:
     serving = {engine.name for engine in fleet.serving(version)}
     if len(serving) < run.config.engine.count:
         staged = read_staged(run, version)
-        behind = [engine for engine in fleet.start(staged.folder, probe=True) if engine.name not in serving]
+        engines = fleet.start(run.weights_key(version), probe=True)
+        behind = [engine for engine in engines if engine.name not in serving]
         _publish(run, behind, staged, _from_store(run))
 
 
@@ -68,4 +69,4 @@ def _transfer(run: Run) -> Transfer:
 
 def _from_store(run: Run) -> Transfer:
     """From the exported folder, or the machines' copies of it."""
-    return FromMirror(run) if run.config.publish.transport == "delta" else FromDisk()
+    return FromMirror(run) if run.config.publish.transport == "delta" else FromDisk(run)

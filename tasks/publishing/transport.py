@@ -9,14 +9,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from infra.engines.client import EngineError
+from infra.engines.checkpoint import Checkpoint, WeightsMismatch, read_checkpoint
+from infra.engines.client import EngineError, EngineRefused
 from infra.engines.tensors import buckets, pack
 from tasks.fleet.engines import Engine, EngineFleet, on_all
 from tasks.model.bridge.checkpoint import HfCheckpoint
 from tasks.publishing.mirror import mirror
 from tasks.publishing.staged import StagedVersion
 from tasks.record.run import Run
-from tasks.training.group import TrainerGroup
+from tasks.training.trainer import Trainer
 
 if TYPE_CHECKING:
     from tasks.model.bridge.buckets import TensorSpec
@@ -38,13 +39,18 @@ class Transfer(Protocol):
 
 @dataclass(frozen=True)
 class FromDisk:
-    """Every engine loads the exported folder."""
+    """Every engine loads the exported folder, which its machine fetches first where it does not see it."""
 
+    run: Run | None = None
+    """Whose engines they are; None for engines of this machine."""
     name: str = "disk"
 
     def __call__(self, engines: list[Engine], staged: StagedVersion) -> int:
         """See Transfer."""
-        on_all(engines, lambda engine: engine.client.update_from_disk(staged.folder))
+        offered = None
+        if self.run is not None and staged.stored is not None:
+            offered = EngineFleet(self.run).on_machines(_fetched, staged)[0]
+        on_all(engines, lambda engine: engine.client.update_from_disk(staged.folder, like=offered))
         return staged.manifest.bytes * len(engines)
 
 
@@ -61,7 +67,7 @@ class FromMirror:
         for because in {copy.fetched_because for copy in copies if copy.fetched_because}:
             log.warning("%s: a machine fetched the whole of it", because)
         folder = copies[0].folder
-        on_all(engines, lambda engine: engine.client.update_from_disk(folder, like=staged.folder))
+        on_all(engines, lambda engine: engine.client.update_from_disk(folder, like=staged.local()))
         return sum(copy.sent_bytes for copy in copies)
 
 
@@ -80,7 +86,7 @@ class FromPublisher:
         """See Transfer."""
         sent = 0
         with (
-            HfCheckpoint(staged.folder) as checkpoint,
+            HfCheckpoint(staged.local()) as checkpoint,
             ThreadPoolExecutor(max_workers=len(engines)) as pool,
             _update_session(engines),
         ):
@@ -97,7 +103,7 @@ class FromPublisher:
 class FromTrainer:
     """The trainer, which must hold the version, broadcasts it bucket by bucket."""
 
-    trainer: TrainerGroup
+    trainer: Trainer
     backend: str
     name: str = "process_group"
 
@@ -138,6 +144,14 @@ class FromTrainer:
                 with contextlib.suppress(EngineError):
                     engine.client.destroy_update_group(group)
             self.trainer.close_update_group()
+
+
+def _fetched(staged: StagedVersion) -> Checkpoint:
+    """What this machine has of a version now; EngineRefused when that is no whole checkpoint."""
+    try:
+        return read_checkpoint(staged.local())
+    except WeightsMismatch as error:
+        raise EngineRefused(str(error)) from None
 
 
 @contextmanager

@@ -10,6 +10,9 @@ from infra.store import open_store
 from infra.store.base import Store
 from tasks.record.commits import CommitLog
 
+MODELS = "models"
+"""Folder of the store for what its runs start from, and no run's id."""
+
 
 class Run(BaseModel):
     """Names a run; everything else about it is looked up in its store or in Ray. Cheap to pass around."""

@@ -20,7 +20,7 @@ from infra.home import Home
 from infra.store import open_store
 from infra.store.base import KeyExistsError, KeyMissingError, Store
 from infra.store.local import LocalStore
-from tasks.record.run import Run
+from tasks.record.run import MODELS, Run
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +38,8 @@ def create_run(config: RunConfig, home: Home, run_id: str | None = None) -> Run:
     run = Run(id=run_id or _fresh_id(config.name, home), config=config, home=home)
     if not run.id.replace("-", "").replace("_", "").replace(".", "").isalnum() or run.id[0] in ".-":
         raise RunError(f"run id {run.id!r}: use letters, digits, dashes, dots and underscores")
+    if run.id == MODELS:
+        raise RunError(f"run id {run.id}: the store keeps models under that name: choose another --run-id")
     if run.id in _ids(home) and _store_of(run.id, home) != config.store:
         raise RunError(f"run {run.id} is kept in another store: choose another --run-id")
     stored = config
@@ -107,9 +109,8 @@ def revise_run(run: Run, overrides: list[str]) -> Run:
 
 
 def _check_trainer(run: Run, trainer: TrainerConfig) -> None:
-    for name in ("tensor_parallel", "data_parallel", "expert_parallel", "dtype"):
-        if getattr(trainer, name) != getattr(run.config.trainer, name):
-            raise RunError(f"--set trainer.{name}: the run's checkpoints are made for the one it has")
+    if changed := trainer.differing(run.config.trainer):
+        raise RunError(f"--set trainer.{changed}: the run's checkpoints are made for the one it has")
     newest = run.commits.newest()
     if newest is not None and newest.step > 0 and newest.checkpoint is None:
         raise RunError(

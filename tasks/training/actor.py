@@ -1,22 +1,23 @@
 """The Ray actor that holds one rank of the trainer."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 import ray
 
 from infra.process import free_port
 from tasks.model.errors import TrainerError
-from tasks.record.batches import BatchUnreadable, read_batch
 from tasks.record.run import Run
-from tasks.record.samples import BatchRef
-from tasks.training.report import TrainReport
+from tasks.training.trainer import Trainer
 
 if TYPE_CHECKING:
     from tasks.training.rank import TrainerRank
 
+T = TypeVar("T")
+
 
 class TrainerActor:
-    """A process of the trainer. It reads batches from the run's store, so that only references travel."""
+    """A process of the trainer, on any machine that reaches the run's store."""
 
     def __init__(self, run: Run, rank: int) -> None:
         self._run = run
@@ -31,18 +32,14 @@ class TrainerActor:
         """Join the other ranks; blocks until all are there."""
         from tasks.training.rank import TrainerRank  # imports Megatron, which the driver does not need
 
-        self._trainer = TrainerRank(self._run.config, self._rank, address, port)
+        self._trainer = TrainerRank(self._run, self._rank, address, port)
 
-    def train(self, step: int, batch: BatchRef, version: int | None) -> TrainReport:
-        """Read a batch, check that it is the one meant, and apply it."""
-        try:
-            rollouts = read_batch(self._run.store, batch)
-        except BatchUnreadable as error:
-            raise TrainerError(str(error)) from None
-        return self.call("train", step, rollouts, version)
-
-    def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the rank."""
+    def ask(self, question: Callable[[Trainer], T]) -> T:
+        """What this rank answers."""
         if self._trainer is None:
             raise TrainerError("the trainer's ranks have not joined: start the group again")
-        return getattr(self._trainer, method)(*arguments)
+        return question(self._trainer)
+
+    def obey(self, question: Callable[[Trainer], object]) -> None:
+        """Take part in what rank 0 answers for all."""
+        self.ask(question)

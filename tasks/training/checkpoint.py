@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, ValidationError
 
+from configs.training import StateLayout
 from tasks.model.architecture import Architecture
 from tasks.training.errors import CheckpointUnusable
 from tasks.training.report import TrainReport
@@ -14,19 +15,15 @@ from tasks.training.report import TrainReport
 _INDEX = "index.json"
 
 
-class CheckpointIndex(BaseModel):
+class CheckpointIndex(StateLayout):
     """What a checkpoint holds, and which ranks can read it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+    model_config = ConfigDict(allow_inf_nan=True, ser_json_inf_nan="strings")
     step: int
     """The last applied step."""
     report: TrainReport | None
     """That step's report; None before the first step."""
     architecture: Architecture
-    tensor_parallel: int
-    data_parallel: int
-    expert_parallel: int
-    dtype: str
 
 
 def write_index(folder: Path, index: CheckpointIndex) -> None:
@@ -60,6 +57,11 @@ def read_rank(folder: Path, rank: int) -> dict[str, Any]:
     if "cuda" in saved["generators"]:
         torch.cuda.set_rng_state(saved["generators"]["cuda"])
     return saved["state"]
+
+
+def files(layout: StateLayout) -> list[str]:
+    """Names of all files of a checkpoint of a layout."""
+    return [_INDEX, *map(_rank_file, range(layout.world_size))]
 
 
 def _rank_file(rank: int) -> str:

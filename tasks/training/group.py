@@ -3,19 +3,20 @@
 import contextlib
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 
 from infra.process import wait_until
+from infra.store.base import StoreError
 from tasks.model.errors import TrainerError
 from tasks.record.run import Run
 from tasks.record.samples import BatchRef
 from tasks.training.actor import TrainerActor
 from tasks.training.errors import StepRefused, TrainerLost
 from tasks.training.report import TrainReport
+from tasks.training.trainer import Trainer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,14 +26,15 @@ if TYPE_CHECKING:
 
 __all__ = ["StepRefused", "TrainerError", "TrainerGroup", "TrainerLost"]
 
+T = TypeVar("T")
 _STOP_TIMEOUT_S = 30
 
 
-class TrainerGroup:
+class TrainerGroup(Trainer):
     """All ranks as one. Every call has a deadline; a rank that dies or hangs takes the group with it.
 
     Calls raise TrainerLost when the group is gone (it was killed; start and restore it), and another
-    TrainerError when the trainer refuses, its state unchanged.
+    TrainerError when the trainer refuses, or a StoreError, its state unchanged.
     """
 
     def __init__(self, run: Run, actors: list[Any]) -> None:
@@ -65,9 +67,8 @@ class TrainerGroup:
 
     def alive(self) -> bool:
         """Whether every rank answers and holds a model; waits for a call that is in progress."""
-        deadline = time.monotonic() + self._config.step_timeout_s
         try:
-            self._gather("applied_step", lambda actor: actor.call.remote("applied_step"), deadline)
+            self.applied_step()
         except TrainerError:
             return False
         return True
@@ -78,76 +79,85 @@ class TrainerGroup:
             ray.kill(actor)
         wait_until(lambda: not _existing(self._run), _STOP_TIMEOUT_S, f"the end of {self._run.id}'s trainer")
 
-    def load(self, model_path: Path) -> None:
-        """Start afresh from a Hugging Face folder: its weights, a new optimizer, step 0."""
-        self._call("load", model_path, timeout_s=self._config.start_timeout_s)
+    def load(self) -> None:
+        """See Trainer."""
+        self._ask("load", lambda rank: rank.load(), self._config.start_timeout_s)
 
-    def restore(self, folder: Path) -> None:
-        """Go on exactly where the checkpoint was saved."""
-        self._call("restore", folder, timeout_s=self._config.start_timeout_s)
+    def restore(self, key: str) -> None:
+        """See Trainer."""
+        self._ask("restore", lambda rank: rank.restore(key), self._config.start_timeout_s)
 
-    def save(self, folder: Path) -> None:
-        """Write a checkpoint folder; it appears whole or not at all."""
-        self._call("save", folder)
+    def save(self, key: str) -> None:
+        """See Trainer."""
+        self._ask("save", lambda rank: rank.save(key))
 
     def applied_step(self) -> int:
-        """The last step that the weights have seen; TrainerLost when the ranks disagree."""
-        steps = self._call("applied_step")
+        """See Trainer; TrainerLost when the ranks disagree."""
+        deadline = time.monotonic() + self._config.step_timeout_s
+        steps = self._gather("applied_step", lambda actor: actor.ask.remote(_applied_step), deadline)
         if len(set(steps)) > 1:
             raise self._lost("applied_step", f"the ranks have applied different steps {steps}")
         return steps[0]
 
     def train(self, step: int, batch: BatchRef, version: int | None = None) -> TrainReport:
-        """Apply a graded batch of the run's store as `step`; a step that is applied gives its report again.
-
-        `version` is the weight version that the trainer holds, step - 1 when absent.
-        """
-        deadline = time.monotonic() + self._config.step_timeout_s
-        return self._gather(
-            f"train step {step}", lambda actor: actor.train.remote(step, batch, version), deadline
-        )[0]
+        """See Trainer."""
+        return self._ask(f"train step {step}", lambda rank: rank.train(step, batch, version))
 
     def score(self, sequences: list[list[int]]) -> list[list[float]]:
-        """Log-probabilities of tokens[1:] of each sequence at temperature 1, nats."""
-        return self._call("score", sequences)[0]
+        """See Trainer."""
+        return self._ask("score", lambda rank: rank.score(sequences))
 
     def hidden_states(self, tokens: list[int]) -> "dict[str, Tensor]":
-        """Outputs [T, H] of embedding, decoder layers and last norm by their names in a checkpoint, fp32."""
-        return self._call("hidden_states", tokens)[0]
+        """See Trainer."""
+        return self._ask("hidden_states", lambda rank: rank.hidden_states(tokens))
 
-    def export(self, folder: Path, model_path: Path) -> "Manifest":
-        """Write the weights as a Hugging Face folder, with the other files of `model_path`."""
-        return self._call("export", folder, model_path)[0]
+    def export(self) -> "Manifest":
+        """See Trainer."""
+        return self._ask("export", lambda rank: rank.export())
+
+    def keep(self, key: str) -> None:
+        """See Trainer."""
+        self._ask("keep", lambda rank: rank.keep(key))
 
     def content_hash(self) -> str:
-        """Content hash of the weights as `export` would write them."""
-        return self._call("content_hash")[0]
+        """See Trainer."""
+        return self._ask("content_hash", lambda rank: rank.content_hash())
 
     def meeting_point(self) -> tuple[str, int]:
-        """Address of rank 0's node and a free port on it, where an update group can meet."""
-        deadline = time.monotonic() + self._config.step_timeout_s
-        return self._gather("meeting_point", lambda actor: actor.meeting_point.remote(), deadline, ranks=1)[0]
+        """See Trainer."""
+        return self._ask("meeting_point", lambda rank: rank.meeting_point())
 
     def buckets(self) -> "list[tuple[TensorSpec, ...]]":
-        """The tensors of each broadcast bucket, in order."""
-        return self._call("buckets")[0]
+        """See Trainer."""
+        return self._ask("buckets", lambda rank: rank.buckets())
 
     def open_update_group(self, address: str, port: int, world_size: int, group_name: str) -> None:
-        """Meet the engines at address:port as rank 0; blocks until they joined, so call them meanwhile."""
-        timeout_s = self._run.config.publish.timeout_s
-        self._call("open_update_group", address, port, world_size, group_name, timeout_s=timeout_s)
+        """See Trainer."""
+        self._ask(
+            "open_update_group",
+            lambda rank: rank.open_update_group(address, port, world_size, group_name),
+            self._run.config.publish.timeout_s,
+        )
 
     def broadcast_bucket(self, number: int) -> None:
-        """Send the tensors of a bucket; blocks until the engines have received them."""
-        self._call("broadcast_bucket", number, timeout_s=self._run.config.publish.timeout_s)
+        """See Trainer."""
+        timeout_s = self._run.config.publish.timeout_s
+        self._ask("broadcast_bucket", lambda rank: rank.broadcast_bucket(number), timeout_s)
 
     def close_update_group(self) -> None:
-        """Leave the update group; fine when none is open."""
-        self._call("close_update_group", timeout_s=self._run.config.publish.timeout_s)
+        """See Trainer."""
+        timeout_s = self._run.config.publish.timeout_s
+        self._ask("close_update_group", lambda rank: rank.close_update_group(), timeout_s)
 
-    def _call(self, method: str, *arguments: Any, timeout_s: float | None = None) -> list[Any]:
+    def _ask(self, what: str, question: Callable[[Trainer], T], timeout_s: float | None = None) -> T:
+        """Ask every rank at once, which all take part; rank 0's answer. `what` is for messages."""
         deadline = time.monotonic() + (timeout_s or self._config.step_timeout_s)
-        return self._gather(method, lambda actor: actor.call.remote(method, *arguments), deadline)
+        first = self._actors[0]
+        return self._gather(
+            what,
+            lambda actor: (actor.ask if actor is first else actor.obey).remote(question),
+            deadline,
+        )[0]
 
     def _gather(
         self, what: str, ask: Callable[[Any], Any], deadline: float, ranks: int | None = None
@@ -164,7 +174,7 @@ class TrainerGroup:
             try:
                 ray.get(done)
             except RayTaskError as error:
-                if not isinstance(error.cause, TrainerError):
+                if not isinstance(error.cause, TrainerError | StoreError):
                     raise self._broken(what, error) from error
                 refusal = error.cause
             except RayError as error:
@@ -187,6 +197,10 @@ class TrainerGroup:
         with contextlib.suppress(TimeoutError):
             self.stop()
         return TrainerLost(f"trainer of {self._run.id} lost in {what}: {reason}; its ranks were killed")
+
+
+def _applied_step(rank: Trainer) -> int:
+    return rank.applied_step()
 
 
 def _actor_name(rank: int) -> str:

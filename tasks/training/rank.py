@@ -1,19 +1,23 @@
 """One rank of the trainer. It knows no Ray and no Prefect; all ranks make the same calls in one order."""
 
 import json
+import shutil
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 
 from configs.errors import UserError
 from configs.run import RunConfig
-from infra import folders
+from configs.training import StateLayout
+from infra.process import free_port
 from infra.process_group import broadcast, join_group, leave_group
 from infra.quantisation.errors import QuantisationError
+from infra.store.base import KeyMissingError, StoreError
 from tasks.model.architecture import Architecture
 from tasks.model.bridge.buckets import Bucket, TensorSpec, plan_buckets
 from tasks.model.bridge.checkpoint import copy_companions
@@ -25,26 +29,34 @@ from tasks.model.megatron import distributed
 from tasks.model.megatron.hidden import hidden_states
 from tasks.model.megatron.microbatches import to_rows
 from tasks.model.recipe import publish_recipe
+from tasks.model.stored import stored_model
+from tasks.record.batches import BatchUnreadable, read_batch
 from tasks.record.manifest import Manifest, TensorEntry
-from tasks.record.samples import RolloutBatch
+from tasks.record.run import Run
+from tasks.record.samples import BatchRef
 from tasks.training import checkpoint
 from tasks.training.checkpoint import CheckpointIndex
 from tasks.training.errors import CheckpointUnusable, StepOutOfOrder
 from tasks.training.learner import Learner
 from tasks.training.report import TrainReport
+from tasks.training.trainer import Trainer
+
+T = TypeVar("T")
 
 
-class TrainerRank:
+class TrainerRank(Trainer):
     """A process's part of the trainer: Megatron ranks, the learner, and the step it has applied."""
 
-    def __init__(self, config: RunConfig, rank: int, address: str, port: int) -> None:
+    def __init__(self, run: Run, rank: int, address: str, port: int) -> None:
         """Join the other ranks at address:port, which rank 0 serves; blocks until all are there.
 
         Raises TrainerError where this machine cannot train in trainer.dtype or with trainer.backend.
         """
+        self._config = config = run.config
         _check_machine(config)
-        self._config = config
+        self._run = run
         self._rank = rank
+        self._address = address
         self._device = distributed.join(config.trainer, rank, address, port)
         self._recipe = publish_recipe(config)
         self._learner: Learner | None = None
@@ -53,69 +65,57 @@ class TrainerRank:
         self._report: TrainReport | None = None
         self._plan: list[Bucket] | None = None
         self._update_group: dist.ProcessGroup | None = None
+        self._exported: Path | None = None
 
     def close(self) -> None:
         """Leave the other ranks."""
+        self._discard_export()
         distributed.leave()
 
-    def load(self, model_path: Path) -> None:
-        """Start afresh from a Hugging Face folder: its weights, a new optimizer, step 0.
-
-        Raises ModelUnsupported or WeightsMismatch.
-        """
+    def load(self) -> None:
+        """See Trainer."""
+        model_path = _together(lambda: stored_model(self._run))
         architecture = Architecture.read(model_path)
         learner = Learner(self._config, architecture, self._device)
         load_weights(learner.model, architecture, model_path)
         self._adopt(learner, architecture, step=0, report=None)
 
-    def restore(self, folder: Path) -> None:
-        """Go on exactly where `save` was called; raises CheckpointUnusable."""
-        index = checkpoint.read_index(folder)
-        trainer = self._config.trainer
-        for name in ("tensor_parallel", "data_parallel", "expert_parallel", "dtype"):
-            if getattr(index, name) != getattr(trainer, name):
-                raise CheckpointUnusable(
-                    f"{folder} was written with trainer.{name} {getattr(index, name)}, and the config has "
-                    f"{getattr(trainer, name)}: set it back, or start from exported weights"
-                )
+    def restore(self, key: str) -> None:
+        """See Trainer."""
+        try:
+            folder = _together(lambda: self._run.store.local(key))
+        except KeyMissingError as error:
+            raise CheckpointUnusable(str(error)) from None
+        index, trainer = checkpoint.read_index(folder), self._config.trainer
+        if name := index.differing(trainer):
+            raise CheckpointUnusable(
+                f"{folder} was written with trainer.{name} {getattr(index, name)}, and the config has "
+                f"{getattr(trainer, name)}: set it back, or start from exported weights"
+            )
         learner = Learner(self._config, index.architecture, self._device)
         learner.load_state(checkpoint.read_rank(folder, self._rank))
         self._adopt(learner, index.architecture, index.step, index.report)
 
-    def save(self, folder: Path) -> None:
-        """Write a checkpoint folder, which appears whole or not at all and replaces an earlier one."""
+    def save(self, key: str) -> None:
+        """See Trainer. Each rank stores its own part; rank 0 makes them a checkpoint when all are there."""
         learner, architecture = self._loaded()
+        store, trainer = self._run.store, self._config.trainer
+        folder = _together(store.scratch)
+        checkpoint.write_rank(folder, self._rank, learner.state())
         if self._rank == 0:
-            folders.fresh_partial(folder)
-        dist.barrier()
-        checkpoint.write_rank(folders.partial_of(folder), self._rank, learner.state())
-        dist.barrier()
-        if self._rank == 0:
-            trainer = self._config.trainer
-            index = CheckpointIndex(
-                step=self._step,
-                report=self._report,
-                architecture=architecture,
-                tensor_parallel=trainer.tensor_parallel,
-                data_parallel=trainer.data_parallel,
-                expert_parallel=trainer.expert_parallel,
-                dtype=trainer.dtype,
-            )
-            checkpoint.write_index(folders.partial_of(folder), index)
-            folders.finish_partial(folder)
-        dist.barrier()
+            layout = trainer.model_dump(include=set(StateLayout.model_fields))
+            index = CheckpointIndex(step=self._step, report=self._report, architecture=architecture, **layout)
+            checkpoint.write_index(folder, index)
+        _together(lambda: store.put(key, folder))
+        _together(lambda: store.publish(key, checkpoint.files(trainer)) if self._rank == 0 else None)
 
     def applied_step(self) -> int:
-        """The last step whose batch the weights have seen; 0 for the initial weights."""
+        """See Trainer."""
         self._loaded()
         return self._step
 
-    def train(self, step: int, batch: RolloutBatch, version: int | None = None) -> TrainReport:
-        """Apply a graded batch as `step`; the step that is already applied gives its stored report again.
-
-        `version` is the weight version that the trainer holds, step - 1 when absent. Raises StepOutOfOrder,
-        or StepRefused with the state unchanged.
-        """
+    def train(self, step: int, batch: BatchRef, version: int | None = None) -> TrainReport:
+        """See Trainer."""
         learner, _ = self._loaded()
         if step == self._step and self._report is not None:
             return self._report
@@ -124,8 +124,12 @@ class TrainerRank:
                 f"step {step} with the batch of step {batch.step} was asked of a trainer that has applied "
                 f"step {self._step}: give it step {self._step + 1}, or restore another checkpoint"
             )
+        try:
+            rollouts = _together(lambda: read_batch(self._run.store, batch))
+        except BatchUnreadable as error:
+            raise TrainerError(str(error)) from None
         started = time.monotonic()
-        applied = learner.apply(step, batch, step - 1 if version is None else version)
+        applied = learner.apply(step, rollouts, step - 1 if version is None else version)
         self._report = TrainReport(
             step=step,
             optimizer_steps=applied.optimizer_steps,
@@ -136,48 +140,56 @@ class TrainerRank:
         return self._report
 
     def score(self, sequences: list[list[int]]) -> list[list[float]]:
-        """Log-probabilities of tokens[1:] of each sequence at temperature 1, nats, computed in fp32."""
+        """See Trainer."""
         learner, _ = self._loaded()
         rows = to_rows([(tuple(sequence), 1) for sequence in sequences])
         flat = learner.score(rows, temperature=1.0).tolist()
         return [flat[row.offset : row.offset + max(row.count, 0)] for row in rows]
 
-    def hidden_states(self, tokens: list[int]) -> dict[str, torch.Tensor] | None:
-        """What embedding, decoder layers and last norm put out; None on other ranks than 0."""
+    def hidden_states(self, tokens: list[int]) -> dict[str, torch.Tensor]:
+        """See Trainer."""
         learner, _ = self._loaded()
-        states = hidden_states(learner.model, tokens, self._device)
-        return states if self._rank == 0 else None
+        return hidden_states(learner.model, tokens, self._device)
 
-    def export(self, folder: Path, model_path: Path) -> Manifest | None:
-        """Write the weights as a Hugging Face folder in the format that engines are to hold.
-
-        It appears whole or not at all, in place of an earlier one of the name. config.json, but for the
-        format that it declares, and tokenizer files are those of `model_path`. Returns the manifest on
-        rank 0, whose manifest.json lies in the folder.
-        """
-        manifest = None
-        if self._rank == 0:
-            with folders.atomic(folder) as partial:
-                copy_companions(model_path, partial)
-                config = self._recipe.config(json.loads((model_path / "config.json").read_text()))
-                (partial / "config.json").write_text(json.dumps(config, indent=2))
-                manifest = write_checkpoint(partial, self._tensors())
+    def export(self) -> Manifest:
+        """See Trainer."""
+        manifest = Manifest(tensors={})
+        self._discard_export()
+        model_path = _together(lambda: stored_model(self._run) if self._rank == 0 else None)
+        self._exported = folder = _together(lambda: self._run.store.scratch() if self._rank == 0 else None)
+        if folder and model_path:
+            copy_companions(model_path, folder)
+            config = self._recipe.config(json.loads((model_path / "config.json").read_text()))
+            (folder / "config.json").write_text(json.dumps(config, indent=2))
+            manifest = write_checkpoint(folder, self._tensors())
         else:
             deque(self._tensors(), maxlen=0)  # its part of the gathering
-        dist.barrier()
-        return manifest
+        return _of_rank_0(manifest)
 
-    def content_hash(self) -> str | None:
-        """Content hash of the weights as `export` would write them; None on other ranks than 0."""
+    def keep(self, key: str) -> None:
+        """See Trainer."""
+        if self._rank > 0:
+            return
+        if self._exported is None:
+            raise TrainerError("nothing was exported: call export first")
+        self._run.store.upload(key, self._exported)
+        self._exported = None
+
+    def content_hash(self) -> str:
+        """See Trainer."""
         entries = {name: TensorEntry.of(tensor) for name, tensor in self._tensors()}
-        return Manifest(tensors=entries).hash if self._rank == 0 else None
+        return _of_rank_0(Manifest(tensors=entries).hash)
+
+    def meeting_point(self) -> tuple[str, int]:
+        """See Trainer."""
+        return self._address, free_port()
 
     def buckets(self) -> list[tuple[TensorSpec, ...]]:
-        """The tensors of each broadcast bucket, as engines hold them, at most publish.bucket_mb MiB each."""
+        """See Trainer."""
         return [bucket.tensors for bucket in self._buckets()]
 
     def open_update_group(self, address: str, port: int, world_size: int, group_name: str) -> None:
-        """Rank 0 joins the engines' update group as its rank 0; blocks until the engines have joined."""
+        """See Trainer."""
         self.close_update_group()
         if self._rank == 0:
             self._update_group = join_group(
@@ -191,7 +203,7 @@ class TrainerRank:
             )
 
     def broadcast_bucket(self, number: int) -> None:
-        """Broadcast the tensors of a bucket in order; blocks until the engines have received them."""
+        """See Trainer."""
         tensors = (tensor for _, tensor in self._tensors(self._buckets()[number].mappings))
         if self._rank > 0:
             deque(tensors, maxlen=0)  # its part of the gathering
@@ -201,7 +213,7 @@ class TrainerRank:
             broadcast(tensors, self._update_group)
 
     def close_update_group(self) -> None:
-        """Leave the engines' update group; fine when none is open."""
+        """See Trainer."""
         if self._update_group is not None:
             leave_group(self._update_group)
             self._update_group = None
@@ -228,6 +240,11 @@ class TrainerRank:
             self._plan = plan_buckets(learner.model, architecture, trainer, self._recipe, limit)
         return self._plan
 
+    def _discard_export(self) -> None:
+        if self._exported is not None:
+            shutil.rmtree(self._exported, ignore_errors=True)
+            self._exported = None
+
     def _adopt(
         self, learner: Learner, architecture: Architecture, step: int, report: TrainReport | None
     ) -> None:
@@ -238,6 +255,29 @@ class TrainerRank:
         if self._learner is None or self._architecture is None:
             raise TrainerError("the trainer holds no model: call load or restore first")
         return self._learner, self._architecture
+
+
+def _together(action: Callable[[], T]) -> T:
+    """What each rank gets of the store; what one of them fails at is raised on all, and none waits for it."""
+    result: list[T] = []
+    failure: Exception | None = None
+    try:
+        result.append(action())
+    except (StoreError, KeyMissingError, BatchUnreadable) as error:
+        failure = error
+    failures: list[Exception | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(failures, failure)
+    for each in failures:
+        if each is not None:
+            raise each
+    return result[0]
+
+
+def _of_rank_0(value: T) -> T:
+    """Rank 0's value, on every rank; all must have come this far."""
+    values = [value]
+    dist.broadcast_object_list(values, src=0)
+    return values[0]
 
 
 def _check_machine(config: RunConfig) -> None:

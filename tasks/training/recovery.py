@@ -3,12 +3,11 @@
 import logging
 
 from configs.errors import RunFailure
-from infra.store.base import KeyMissingError
-from tasks.model.source import prepare_model
 from tasks.record.commits import StepCommit
 from tasks.record.run import Run
 from tasks.training.errors import CheckpointUnusable
 from tasks.training.group import TrainerGroup, TrainerLost
+from tasks.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
 
@@ -17,7 +16,7 @@ class ReplayMismatch(RunFailure):
     """Replaying committed batches gave other weights than were committed."""
 
 
-def ready_trainer(run: Run) -> TrainerGroup:
+def ready_trainer(run: Run) -> Trainer:
     """The run's trainer; when it is gone, a new one that restored and replayed to the newest commit."""
     try:
         trainer = TrainerGroup.connect(run)
@@ -35,7 +34,7 @@ def ready_trainer(run: Run) -> TrainerGroup:
     return trainer
 
 
-def _restore(run: Run, trainer: TrainerGroup) -> None:
+def _restore(run: Run, trainer: Trainer) -> None:
     commits = run.commits.all()
     restored = _load_newest_checkpoint(run, trainer, commits)
     for commit in commits:
@@ -48,20 +47,18 @@ def _restore(run: Run, trainer: TrainerGroup) -> None:
         )
 
 
-def _load_newest_checkpoint(run: Run, trainer: TrainerGroup, commits: list[StepCommit]) -> int:
+def _load_newest_checkpoint(run: Run, trainer: Trainer, commits: list[StepCommit]) -> int:
     """Restore the newest checkpoint that can be used, or else load the first model; the step it holds."""
     for commit in reversed(commits):
         if commit.checkpoint is None:
             continue
         try:
-            trainer.restore(run.store.local(commit.checkpoint))
-        except KeyMissingError:
-            continue
+            trainer.restore(commit.checkpoint)
         except CheckpointUnusable as error:
             log.warning("%s; going back to an earlier one", error)
             continue
         if trainer.applied_step() == commit.step:
             return commit.step
         log.warning("%s does not hold step %d; going back to an earlier one", commit.checkpoint, commit.step)
-    trainer.load(prepare_model(run.config.model, run.home))
+    trainer.load()
     return 0

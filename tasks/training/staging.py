@@ -1,25 +1,16 @@
 """Staging: the trainer's weights exported to the store, under a version number of their own."""
 
-import shutil
-from pathlib import Path
-
 from tasks.probe.probe import Probe, save_probe
 from tasks.record.run import Run
 from tasks.record.versions import StagedManifest, read_manifest, stage_version
-from tasks.training.group import TrainerGroup
+from tasks.training.trainer import Trainer
 
 
 def stage(
-    run: Run, trainer: TrainerGroup, model_path: Path, step: int, parent: int | None, probe: list[list[int]]
+    run: Run, trainer: Trainer, step: int, parent: int | None, probe: list[list[int]]
 ) -> StagedManifest:
     """Export the trainer's weights after `step` as a version; the same weights again give the same."""
-    incoming = run.store.folder(f"{run.id}/weights/incoming-{step:06d}")
-    shutil.rmtree(incoming, ignore_errors=True)
-    manifest = trainer.export(incoming, model_path)
-    version = stage_version(run, manifest, parent, step)
-    folder = run.store.folder(run.weights_key(version))
-    shutil.rmtree(folder, ignore_errors=True)  # an earlier try's, whole or not
-    incoming.rename(folder)
-    run.store.upload(run.weights_key(version))
+    version = stage_version(run, trainer.export(), parent, step)
+    trainer.keep(run.weights_key(version))
     save_probe(run, version, Probe(sequences=probe, logprobs=trainer.score(probe)))
     return read_manifest(run, version)

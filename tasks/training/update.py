@@ -4,13 +4,12 @@ import time
 from dataclasses import dataclass
 
 from tasks.grading.graded import Graded
-from tasks.model.source import prepare_model
 from tasks.probe.probe import probe_sequences
 from tasks.record.run import Run
 from tasks.record.versions import StagedManifest
-from tasks.training.group import TrainerGroup
 from tasks.training.recovery import ready_trainer
 from tasks.training.staging import stage
+from tasks.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -66,15 +65,13 @@ def prune_checkpoints(run: Run) -> None:
         run.store.remove(run.checkpoint_key(step))
 
 
-def _checkpoint(run: Run, trainer: TrainerGroup, step: int) -> str | None:
+def _checkpoint(run: Run, trainer: Trainer, step: int) -> str | None:
     if step % run.config.trainer.checkpoint_every and step != run.config.loop.steps:
         return None
     key = run.checkpoint_key(step)
-    trainer.save(run.store.folder(key))
-    run.store.upload(key)
+    trainer.save(key)
     return key
 
 
-def _stage(run: Run, trainer: TrainerGroup, step: int, parent: int | None) -> StagedManifest:
-    model_path = prepare_model(run.config.model, run.home)
-    return stage(run, trainer, model_path, step, parent, probe_sequences(run))
+def _stage(run: Run, trainer: Trainer, step: int, parent: int | None) -> StagedManifest:
+    return stage(run, trainer, step, parent, probe_sequences(run))

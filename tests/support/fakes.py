@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
+from infra.engines.checkpoint import Checkpoint
 from infra.engines.client import (
     UNSTAMPED,
     EngineClient,
@@ -33,8 +34,8 @@ from tasks.record.manifest import Manifest, overall_hash, tensor_hash
 from tasks.record.run import Run
 from tasks.record.samples import BatchRef
 from tasks.training.errors import CheckpointUnusable, StepOutOfOrder, TrainerLost
-from tasks.training.group import TrainerGroup
 from tasks.training.report import TrainReport
+from tasks.training.trainer import Trainer
 
 INITIAL = 1.0
 """The weights that `load` gives."""
@@ -85,10 +86,11 @@ class Wire:
         return self._queues[group][rank].get(timeout=_DEADLINE_S)
 
 
-class FakeTrainer(TrainerGroup):
+class FakeTrainer(Trainer):
     """Weights are a number, and a step applies `trained`. `faults` are raised once, by method name."""
 
-    def __init__(self, wire: Wire | None = None) -> None:
+    def __init__(self, run: Run, wire: Wire | None = None) -> None:
+        self.run = run
         self.weights: float | None = None
         self.step = 0
         self.lost = False
@@ -96,7 +98,8 @@ class FakeTrainer(TrainerGroup):
         self.faults: dict[str, TrainerError] = {}
         self.applied: list[tuple[int, BatchRef, int | None]] = []
         """Step, batch and version of every optimizer step."""
-        self.restored: list[Path] = []
+        self.restored: list[str] = []
+        self._exported: Path | None = None
         self._wire = wire or Wire()
 
     def alive(self) -> bool:
@@ -105,24 +108,24 @@ class FakeTrainer(TrainerGroup):
     def stop(self) -> None:
         self.lost = True
 
-    def load(self, model_path: Path) -> None:
+    def load(self) -> None:
         self._enter("load")
-        assert model_path.is_dir()
         self.weights, self.step = INITIAL, 0
 
-    def restore(self, folder: Path) -> None:
+    def restore(self, key: str) -> None:
         self._enter("restore")
         try:
-            state = json.loads((folder / "state.json").read_text())
+            state = json.loads((self.run.store.local(key) / "state.json").read_text())
         except (OSError, ValueError) as error:
-            raise CheckpointUnusable(f"{folder} is not a trainer checkpoint ({error})") from None
-        self.restored.append(folder)
+            raise CheckpointUnusable(f"{key} is not a trainer checkpoint ({error})") from None
+        self.restored.append(key)
         self.weights, self.step = state["weights"], state["step"]
 
-    def save(self, folder: Path) -> None:
+    def save(self, key: str) -> None:
         self._enter("save")
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = self.run.store.scratch()
         (folder / "state.json").write_text(json.dumps({"weights": self.weights, "step": self.step}))
+        self.run.store.upload(key, folder)
 
     def applied_step(self) -> int:
         self._enter("applied_step")
@@ -141,14 +144,23 @@ class FakeTrainer(TrainerGroup):
         self._enter("score")
         return _logprobs(self._loaded(), sequences)
 
-    def export(self, folder: Path, model_path: Path) -> Manifest:
+    def hidden_states(self, tokens: list[int]) -> dict[str, torch.Tensor]:
+        raise NotImplementedError("a number has no layers")
+
+    def export(self) -> Manifest:
         self._enter("export")
         tensors = tensors_of(self._loaded())
         manifest = Manifest.of(tensors)
-        folder.mkdir(parents=True)
+        self._exported = folder = self.run.store.scratch()
         save_file(tensors, folder / "model.safetensors")
         (folder / "manifest.json").write_text(manifest.model_dump_json())
         return manifest
+
+    def keep(self, key: str) -> None:
+        self._enter("keep")
+        assert self._exported is not None, "nothing was exported"
+        self.run.store.upload(key, self._exported)
+        self._exported = None
 
     def content_hash(self) -> str:
         self._enter("content_hash")
@@ -205,11 +217,11 @@ class FakeTrainers:
         """The trainer that was started last."""
         return self.started[-1]
 
-    def start(self, _run: Run) -> FakeTrainer:
+    def start(self, run: Run) -> FakeTrainer:
         """A trainer without a model, in place of the newest."""
         if self.started:
             self.newest.stop()
-        self.started.append(FakeTrainer(self.wire))
+        self.started.append(FakeTrainer(run, self.wire))
         return self.newest
 
     def connect(self, run: Run) -> FakeTrainer:
@@ -272,7 +284,7 @@ class FakeEngine(EngineClient):
         return [scored[start:] for scored in _logprobs(self.weights, sequences)]
 
     def update_from_disk(
-        self, path: str | Path, flush_cache: bool = True, like: str | Path | None = None
+        self, path: str | Path, flush_cache: bool = True, like: Path | Checkpoint | None = None
     ) -> None:
         self._enter("update_from_disk")
         assert self.paused and self.version == UNSTAMPED, "weights change under traffic"

@@ -11,19 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from safetensors.torch import save_file
 
 from configs.run import RunConfig
 from configs.training import AlgorithmConfig
+from infra.home import Home
 from tasks.model.architecture import Architecture
 from tasks.model.bridge.transfer import export_weights, load_weights
 from tasks.model.megatron.model import build_model
 from tasks.model.megatron.passes import ModelPass
+from tasks.model.stored import store_checkpoint
+from tasks.record.run import Run
 from tasks.record.samples import RolloutBatch
 from tasks.training.flat import flatten
 from tasks.training.losses.dapo import dapo_loss
-from tasks.training.rank import TrainerRank
-from tests.support.training import VOCABULARY, graded_batch, lonely_batch
+from tests.support.training import VOCABULARY, LooseRank, graded_batch, lonely_batch
 
 SEQUENCES = [[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1], [60, 0, 59, 30, 31]]
 
@@ -41,10 +44,12 @@ class Layout:
 def train_all(layout: Layout, rank: int) -> None:
     """Train a layout's models and leave results in its folder, written by rank 0."""
     config, folder = RunConfig.model_validate_json(layout.config), Path(layout.folder)
-    trainer = TrainerRank(config, rank, "127.0.0.1", layout.port)
+    home = Home(folder.with_name(f"{folder.name}-home"))
+    trainer = LooseRank(Run(id="unit", config=config, home=home), rank, "127.0.0.1", layout.port)
     for name in sorted(made.name for made in folder.iterdir() if made.is_dir()):
         model = config.model.path / name  # type: ignore[union-attr]
-        results = _train(trainer, model, folder / name)
+        _give(trainer, Run(id=name, config=config, home=home), model, rank)
+        results = _train(trainer, name, folder / name)
         gradients = _gradients(config, model, graded_batch(1))
         if rank == 0:
             torch.save(results, folder / name / "results.pt")
@@ -52,18 +57,26 @@ def train_all(layout: Layout, rank: int) -> None:
     trainer.close()
 
 
-def _train(trainer: TrainerRank, model: Path, folder: Path) -> dict[str, Any]:
-    trainer.load(model)
-    trainer.export(folder / "untouched", model)
+def _give(trainer: LooseRank, run: Run, model: Path, rank: int) -> None:
+    """Another run, with a model of its own, for the same ranks."""
+    if rank == 0:
+        store_checkpoint(run, model)
+    dist.barrier()
+    trainer._run = run
+
+
+def _train(trainer: LooseRank, name: str, folder: Path) -> dict[str, Any]:
+    trainer.load()
+    trainer.export_to(folder / "untouched")
     scores = trainer.score(SEQUENCES)
     hidden = trainer.hidden_states(SEQUENCES[1])
-    reports = [trainer.train(step, graded_batch(step)) for step in (1, 2)]
-    trainer.save(folder / "saved")
-    reports.append(trainer.train(3, lonely_batch(3)))
-    trainer.export(folder / "trained", model)
-    trainer.restore(folder / "saved")
-    trainer.train(3, lonely_batch(3))
-    trainer.export(folder / "resumed", model)
+    reports = [trainer.apply(step, graded_batch(step)) for step in (1, 2)]
+    trainer.save(f"{name}/saved")
+    reports.append(trainer.apply(3, lonely_batch(3)))
+    trainer.export_to(folder / "trained")
+    trainer.restore(f"{name}/saved")
+    trainer.apply(3, lonely_batch(3))
+    trainer.export_to(folder / "resumed")
     shapes = {name: shape for bucket in trainer.buckets() for name, _, shape in bucket}
     metrics = [report.metrics for report in reports]
     return {"scores": scores, "hidden": hidden, "metrics": metrics, "shapes": shapes}

@@ -4,13 +4,19 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from configs.loading import parse_config
 from configs.run import RunConfig
+from infra.home import Home
 from infra.process import free_port
-from tasks.record.samples import Group, Problem, RolloutBatch, Sample, VersionSpan
+from tasks.model.stored import store_checkpoint
+from tasks.record.manifest import Manifest
+from tasks.record.run import Run
+from tasks.record.samples import BatchRef, Group, Problem, RolloutBatch, Sample, VersionSpan, batch_hash
 from tasks.training.rank import TrainerRank
+from tasks.training.report import TrainReport
 
 VOCABULARY = 61  # odd, so that two tensor-parallel ranks have to pad it
 
@@ -35,15 +41,41 @@ def trainer_config(folder: Path, **sections: dict[str, Any]) -> RunConfig:
     return parse_config(document, folder=folder)
 
 
+class LooseRank(TrainerRank):
+    """A rank that takes batches from memory, and whose exports go to any folder."""
+
+    def apply(self, step: int, batch: RolloutBatch, version: int | None = None) -> TrainReport:
+        """Train on a batch, which is stored first."""
+        return self.train(step, stored(self._run, batch), version)
+
+    def export_to(self, target: Path) -> Manifest:
+        """Export by way of the store; the folder is written by rank 0."""
+        manifest, key = self.export(), f"{self._run.id}/exported"
+        self.keep(key)
+        if self._rank == 0:
+            self._run.store.fetch(key, target)
+        return manifest
+
+
+def stored(run: Run, batch: RolloutBatch) -> BatchRef:
+    """Put a batch into the run's store."""
+    data, key = batch.to_parquet(), run.step_key(batch.step, "graded.parquet")
+    run.store.replace(key, data)
+    return BatchRef(batch.step, key, batch_hash(data))
+
+
 @contextmanager
-def single_trainer(folder: Path, **sections: dict[str, Any]) -> Iterator[TrainerRank]:
-    """A trainer of one process, this one, with the folder's model loaded."""
-    trainer = TrainerRank(trainer_config(folder, **sections), 0, "127.0.0.1", free_port())
-    try:
-        trainer.load(folder)
-        yield trainer
-    finally:
-        trainer.close()
+def single_trainer(folder: Path, home: Path | None = None, **sections: dict[str, Any]) -> Iterator[LooseRank]:
+    """A trainer of one process, this one, with the folder's model loaded; its state folder may be given."""
+    with TemporaryDirectory() as passing:
+        run = Run(id="unit", config=trainer_config(folder, **sections), home=Home(home or Path(passing)))
+        store_checkpoint(run, folder)
+        trainer = LooseRank(run, 0, "127.0.0.1", free_port())
+        try:
+            trainer.load()
+            yield trainer
+        finally:
+            trainer.close()
 
 
 def graded_batch(step: int, vocabulary: int = VOCABULARY, groups: int = 6) -> RolloutBatch:

@@ -17,10 +17,9 @@ def stage_tensors(run: Run, tensors: Mapping[str, torch.Tensor], step: int, pare
     if parent is None and step > 0:
         parent = step - 1
     version = stage_version(run, manifest, parent, step)
-    folder = run.store.folder(run.weights_key(version))
-    folder.mkdir(parents=True)
+    folder = run.store.scratch()
     save_file(dict(tensors), folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
     (folder / "manifest.json").write_text(manifest.model_dump_json())
-    run.store.upload(run.weights_key(version))
+    run.store.upload(run.weights_key(version), folder)
     return version

@@ -9,13 +9,25 @@ import psutil
 import pytest
 
 from configs.engine import EmbeddedEngine
+from configs.store import LocalStoreConfig
 from infra.engines import actor as actor_module
 from infra.engines.actor import EngineActor
 from infra.engines.client import EngineClient
 from infra.engines.server import EngineStartError
+from infra.home import Home
 from infra.process import free_port
+from infra.store import StoredFolder
+from infra.store.base import KeyMissingError
 from tests.support.chaos import server_at
 from tests.support.engines import TINY_MODEL
+
+
+def stored(folder: Path) -> StoredFolder:
+    """A folder as one of a store that it lies in."""
+    return StoredFolder(LocalStoreConfig(path=folder.parent), Home(folder), folder.name)
+
+
+TINY = stored(TINY_MODEL)
 
 
 @pytest.fixture
@@ -25,7 +37,7 @@ def log(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def engine(log: Path) -> Iterator[EngineActor]:
-    engine = EngineActor(EmbeddedEngine(start_timeout_s=60), 0, TINY_MODEL, log)
+    engine = EngineActor(EmbeddedEngine(start_timeout_s=60), 0, log)
     yield engine
     engine.stop()
 
@@ -38,15 +50,15 @@ def test_a_killed_engine_is_started_again_and_a_live_one_is_kept(
     with socket.create_server(("127.0.0.1", 0)) as holder:  # a free port that somebody takes in between
         ports = iter([holder.getsockname()[1], free_port(), free_port()])
         monkeypatch.setattr(actor_module, "free_port", lambda: next(ports))
-        url = engine.start()
+        url = engine.start(TINY)
         assert not url.endswith(f":{holder.getsockname()[1]}")
     assert engine.alive()
-    assert engine.start() == url == engine.url()
+    assert engine.start(TINY) == url == engine.url()
     assert EngineClient(url).model_info().model_path == str(TINY_MODEL)
 
     server_at(url).kill()
     assert not engine.alive()
-    again = engine.start()
+    again = engine.start(TINY)
     assert engine.alive()
     server = server_at(again)
     engine.stop()
@@ -58,9 +70,9 @@ def test_a_killed_engine_is_started_again_and_a_live_one_is_kept(
 def test_a_taken_port_names_the_field_to_change(log: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as holder:
         taken = holder.getsockname()[1]
-        engine = EngineActor(EmbeddedEngine(port=taken - 1), 1, TINY_MODEL, log)
+        engine = EngineActor(EmbeddedEngine(port=taken - 1), 1, log)
         with pytest.raises(EngineStartError, match=rf"port {taken} is taken: .* engine\.port"):
-            engine.start()
+            engine.start(TINY)
 
 
 @pytest.mark.slow
@@ -68,16 +80,22 @@ def test_a_broken_checkpoint_is_told_from_the_log(log: Path, tmp_path: Path) -> 
     folder = tmp_path / "model"
     shutil.copytree(TINY_MODEL, folder)
     (folder / "model.safetensors").unlink()
-    engine = EngineActor(EmbeddedEngine(start_timeout_s=60), 3, folder, log)
+    engine = EngineActor(EmbeddedEngine(start_timeout_s=60), 3, log)
     with pytest.raises(EngineStartError, match=r"engine 3 ended with code 1: .*safetensors is missing"):
-        engine.start()
+        engine.start(stored(folder))
     assert not engine.alive()
+
+
+def test_weights_that_are_not_in_the_store_are_named(log: Path) -> None:
+    engine = EngineActor(EmbeddedEngine(), 0, log)
+    with pytest.raises(KeyMissingError, match="nowhere: no such folder in the store"):
+        engine.start(stored(TINY_MODEL.with_name("nowhere")))
 
 
 @pytest.mark.slow
 def test_a_start_that_takes_too_long_leaves_nothing_behind(log: Path) -> None:
-    engine = EngineActor(EmbeddedEngine(start_timeout_s=0.3), 0, TINY_MODEL, log)
+    engine = EngineActor(EmbeddedEngine(start_timeout_s=0.3), 0, log)
     before = set(psutil.Process().children())
     with pytest.raises(EngineStartError, match=r"engine\.start_timeout_s 0\.3 s"):
-        engine.start()
+        engine.start(TINY)
     assert set(psutil.Process().children()) <= before

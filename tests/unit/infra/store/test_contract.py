@@ -30,11 +30,17 @@ def store(config: StoreConfig, home: Home) -> Store:
 
 def put(store: Store, key: str, files: dict[str, bytes] = WEIGHTS) -> None:
     """Make a folder and upload it."""
+    store.upload(key, filled(store, files))
+
+
+def filled(store: Store, files: dict[str, bytes]) -> Path:
+    """A scratch folder with files."""
+    folder = store.scratch()
     for name, data in files.items():
-        path = store.folder(key) / name
+        path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    store.upload(key)
+    return folder
 
 
 def held(folder: Path) -> dict[str, bytes]:
@@ -101,8 +107,10 @@ def test_keys_that_could_leave_the_store_are_refused(store: Store, key: str, tmp
         store.list_folders,
         store.remove,
         store.folder,
-        store.upload,
         store.local,
+        lambda key: store.upload(key, filled(store, WEIGHTS)),
+        lambda key: store.put(key, filled(store, WEIGHTS)),
+        lambda key: store.publish(key, WEIGHTS),
         store.uri,
         lambda key: store.create(key, b""),
         lambda key: store.replace(key, b""),
@@ -182,8 +190,6 @@ def test_folders_are_those_right_below_a_prefix(store: Store) -> None:
 
 def test_a_folder_uploaded_again_is_the_new_one(store: Store, tmp_path: Path) -> None:
     put(store, "a/weights")
-    for name in WEIGHTS:
-        (store.folder("a/weights") / name).unlink()
     put(store, "a/weights", {"config.json": b"{1}"})
     assert store.list("a/weights") == ["a/weights/config.json"]
     assert store.fetch("a/weights", tmp_path / "copy") == 3
@@ -204,10 +210,58 @@ def test_a_folder_that_is_not_there(store: Store, tmp_path: Path) -> None:
     put(store, "a/weights")
     store.remove("a/weights")
     assert not store.folder("a/weights").exists()
-    for call in (store.upload, store.local, lambda key: store.fetch(key, tmp_path / "copy")):
+    calls: list[Callable[[str], object]] = [
+        store.local,
+        lambda key: store.fetch(key, tmp_path / "copy"),
+        lambda key: store.upload(key, store.scratch()),
+        lambda key: store.put(key, store.scratch()),
+        lambda key: store.publish(key, WEIGHTS),
+    ]
+    for call in calls:
         with pytest.raises(KeyMissingError, match="a/weights: "):
             call("a/weights")
     assert store.list(".") == [] and not (tmp_path / "copy").exists()
+
+
+@pytest.fixture
+def elsewhere(config: StoreConfig, tmp_path: Path) -> Store:
+    """The same store on another machine."""
+    return open_store(config, Home(tmp_path / "another-home"))
+
+
+def test_several_writers_make_a_folder_that_is_whole_when_the_last_publishes(
+    store: Store, elsewhere: Store
+) -> None:
+    put(store, "a/saved", {"rank-0": b"old", "rank-1": b"old", "rank-2": b"old"})
+    elsewhere.put("a/saved", filled(elsewhere, {"rank-9": b"of a try that died"}))
+    scratch = filled(store, {"rank-0": b"zero", "index": b"{}"})
+    store.put("a/saved", scratch)
+    assert not scratch.exists()
+    elsewhere.put("a/saved", filled(elsewhere, {"rank-1": b"one"}))
+    store.publish("a/saved", ["index", "rank-0", "rank-1"])
+    for reader in (store, elsewhere):
+        assert held(reader.local("a/saved")) == {"index": b"{}", "rank-0": b"zero", "rank-1": b"one"}
+    assert store.list("a") == [f"a/saved/{name}" for name in ("index", "rank-0", "rank-1")]
+    assert store.list_folders("a") == ["a/saved"]
+
+
+def test_parts_that_were_not_published_are_no_folder_and_go_with_it(store: Store, elsewhere: Store) -> None:
+    store.put("a/saved", filled(store, {"rank-0": b"zero"}))
+    assert store.list_folders("a") == []
+    with pytest.raises(KeyMissingError, match="a/saved: "):
+        elsewhere.local("a/saved")
+    with pytest.raises(KeyMissingError, match="a/saved: rank-1 was not put"):
+        store.publish("a/saved", ["rank-0", "rank-1"])
+    store.remove("a/saved")
+    with pytest.raises(KeyMissingError, match="rank-0 was not put"):
+        elsewhere.publish("a/saved", ["rank-0"])
+
+
+def test_an_uploaded_folder_is_gone_from_where_it_was_made(store: Store) -> None:
+    scratch = filled(store, WEIGHTS)
+    store.upload("a/weights", scratch)
+    assert not scratch.exists()
+    assert held(store.local("a/weights")) == WEIGHTS
 
 
 def test_a_store_travels_to_other_processes(store: Store) -> None:

@@ -56,10 +56,15 @@ def on_event(store: S3Store) -> Iterator[Hook]:
 
 def put(store: S3Store, **files: bytes) -> None:
     """Make the folder KEY of the files and upload it."""
-    store.folder(KEY).mkdir(parents=True, exist_ok=True)
+    store.upload(KEY, filled(store, **files))
+
+
+def filled(store: S3Store, **files: bytes) -> Path:
+    """A scratch folder with files."""
+    folder = store.scratch()
     for name, data in files.items():
-        (store.folder(KEY) / name).write_bytes(data)
-    store.upload(KEY)
+        (folder / name).write_bytes(data)
+    return folder
 
 
 def answer(status: int, code: str) -> AWSResponse:
@@ -88,6 +93,19 @@ def test_a_copy_that_is_not_whole_or_of_an_earlier_upload_is_fetched_anew(
     assert (elsewhere.local(KEY) / "weights").read_bytes() == b"two"
 
 
+def test_copies_of_folders_that_were_pruned_go_when_the_next_is_fetched(
+    store: S3Store, elsewhere: S3Store
+) -> None:
+    put(store, weights=b"one")
+    other = f"{KEY[:-1]}2"
+    elsewhere.local(KEY)
+    store.remove(KEY)
+    assert elsewhere.folder(KEY).exists()
+    store.upload(other, filled(store, weights=b"two"))
+    elsewhere.local(other)
+    assert [path.name for path in elsewhere.folder(KEY).parent.iterdir() if path.is_dir()] == ["000002"]
+
+
 def test_a_copy_of_a_folder_that_was_removed_is_not_the_folder(store: S3Store, elsewhere: S3Store) -> None:
     put(store, weights=b"one")
     elsewhere.local(KEY)
@@ -110,17 +128,18 @@ def test_an_upload_that_was_killed_leaves_no_folder(
         "def killed(bucket, files):\n"
         f"    upload(bucket, dict([*files.items()][:{sent}])); os.kill(os.getpid(), signal.SIGKILL)\n"
         "Bucket.upload = killed\n"
-        f"S3Store(S3StoreConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2])).upload({KEY!r})\n"
+        "store = S3Store(S3StoreConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2]))\n"
+        f"store.upload({KEY!r}, Path(sys.argv[3]))\n"
     )
-    (store.folder(KEY) / "weights").rename(store.folder(KEY) / "weights-0")
-    arguments = [config.model_dump_json(), str(tmp_path / "here")]
+    source = filled(store, **{"config": b"{}", "tokenizer": b"abc", "weights-0": b"one"})
+    arguments = [config.model_dump_json(), str(tmp_path / "here"), str(source)]
     uploader = subprocess.run([sys.executable, "-c", program, *arguments], timeout=60)
     assert uploader.returncode == -signal.SIGKILL and len(store.list(KEY)) >= sent
     assert elsewhere.list_folders("a/weights") == []
     for call in (elsewhere.local, lambda key: elsewhere.fetch(key, tmp_path / "copy")):
         with pytest.raises(KeyMissingError, match=KEY):
             call(KEY)
-    store.upload(KEY)
+    store.upload(KEY, source)
     assert elsewhere.list_folders("a/weights") == [KEY]
     assert (elsewhere.local(KEY) / "weights-0").read_bytes() == b"one"
 
@@ -207,7 +226,7 @@ def test_a_server_without_conditional_writes_is_refused(
     assert store.list(".") == []
 
 
-def every_call(store: S3Store, target: Path) -> list[Callable[[], object]]:
+def every_call(store: S3Store, source: Path, target: Path) -> list[Callable[[], object]]:
     """Everything that asks the server."""
     return [
         store.check_writable,
@@ -219,17 +238,18 @@ def every_call(store: S3Store, target: Path) -> list[Callable[[], object]]:
         lambda: store.list_folders("."),
         lambda: store.remove("a"),
         lambda: store.local("a"),
-        lambda: store.upload(KEY),
+        lambda: store.upload(KEY, source),
+        lambda: store.put(KEY, source),
+        lambda: store.publish(KEY, ["weights"]),
         lambda: store.fetch("a", target),
     ]
 
 
 def lines(store: S3Store, tmp_path: Path) -> set[str]:
     """What every call says when the server cannot be used."""
-    store.folder(KEY).mkdir(parents=True)
-    (store.folder(KEY) / "weights").write_bytes(b"one")
+    source = filled(store, weights=b"one")
     told = set()
-    for call in every_call(store, tmp_path / "copy"):
+    for call in every_call(store, source, tmp_path / "copy"):
         with pytest.raises(StoreError) as caught:
             call()
         told.add(str(caught.value))

@@ -14,9 +14,8 @@ from tasks.probe.probe import Probe
 from tasks.probe.report import LayerAlignment
 from tasks.publishing.export import convert
 from tasks.publishing.staged import StagedVersion
-from tasks.training.rank import TrainerRank
 from tests.support.models import MODELS, save_model
-from tests.support.training import single_trainer
+from tests.support.training import LooseRank, single_trainer
 
 SEQUENCES = [[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1]]
 
@@ -25,15 +24,15 @@ SEQUENCES = [[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1]]
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], tuple]]:
     """A trainer that holds a tiny model, and the version that it exported; a model after the other."""
     with ExitStack() as running:
-        made: dict[str, tuple[TrainerRank, StagedVersion]] = {}
+        made: dict[str, tuple[LooseRank, StagedVersion]] = {}
 
-        def export(name: str) -> tuple[TrainerRank, StagedVersion]:
+        def export(name: str) -> tuple[LooseRank, StagedVersion]:
             if name not in made:
                 running.close()
                 made.clear()
                 model = save_model(MODELS[name], tmp_path_factory.mktemp(name))
                 trainer = running.enter_context(single_trainer(model))
-                manifest = trainer.export(model / "exported", model)
+                manifest = trainer.export_to(model / "exported")
                 probe = Probe(sequences=SEQUENCES, logprobs=trainer.score(SEQUENCES))
                 made[name] = trainer, StagedVersion(0, model / "exported", manifest, probe)
             return made[name]
@@ -41,7 +40,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str
         yield export
 
 
-def aligned(trainer: TrainerRank, staged: StagedVersion, **engines: list[list[float]]) -> LayerAlignment:
+def aligned(trainer: LooseRank, staged: StagedVersion, **engines: list[list[float]]) -> LayerAlignment:
     return compare_layers(staged, trainer.hidden_states, engines, "float32")
 
 

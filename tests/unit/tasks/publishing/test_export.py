@@ -14,24 +14,23 @@ from tasks.publishing.export import ExportError, convert, export_version, staged
 from tasks.publishing.staged import StagedVersion, read_staged
 from tasks.record.manifest import Manifest
 from tasks.record.run import Run
-from tasks.training.rank import TrainerRank
 from tasks.training.staging import stage
 from tests.support.engines import TINY_MODEL, reference_logprobs
-from tests.support.training import single_trainer
+from tests.support.training import LooseRank, single_trainer
 
 TOKENS = [1, 40, 41, 42, 43, 44, 45]
 QUANTISED = ["fp8_block", "fp8_channel", "int8_channel", "mxfp8", "mxfp4"]
 
 
 @pytest.fixture(scope="module")
-def trainer() -> TrainerRank:
+def trainer() -> LooseRank:
     """A trainer that holds the tiny model."""
     with single_trainer(TINY_MODEL) as trainer:
         yield trainer
 
 
 @pytest.fixture
-def staged(modelled_run: Run, trainer: TrainerRank) -> StagedVersion:
+def staged(modelled_run: Run, trainer: LooseRank) -> StagedVersion:
     """Version 0 of the run, as the trainer exported it."""
     stage(modelled_run, trainer, TINY_MODEL, 0, None, [TOKENS])
     return read_staged(modelled_run, 0)

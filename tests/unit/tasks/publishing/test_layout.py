@@ -77,7 +77,7 @@ def sglang(tensors: Tensors, rank: int, ranks: int, kv_rank: int, kv_ranks: int)
 
 
 def test_an_engine_that_keeps_the_checkpoints_tensors_holds_them(folder: Path, tensors: Tensors) -> None:
-    assert differences(folder, Manifest.of(tensors), checksums(tensors)) == []
+    assert differences(lambda: folder, Manifest.of(tensors), checksums(tensors)) == []
 
 
 @pytest.mark.parametrize(
@@ -89,19 +89,19 @@ def test_every_rank_of_sglang_holds_its_parts(
 ) -> None:
     manifest = Manifest.of(tensors)
     held = sglang(tensors, rank, ranks, kv_rank, kv_ranks)
-    assert differences(folder, manifest, checksums(held, rank, ranks)) == []
+    assert differences(lambda: folder, manifest, checksums(held, rank, ranks)) == []
     for name in held:
         wrong = held | {name: held[name] + 1e-3}
-        assert differences(folder, manifest, checksums(wrong, rank, ranks)) == [name]
+        assert differences(lambda: folder, manifest, checksums(wrong, rank, ranks)) == [name]
 
 
 def test_what_an_engine_lacks_or_has_beyond_the_checkpoint_is_named(folder: Path, tensors: Tensors) -> None:
     held = sglang(tensors, 0, 1, 0, 1)
     beyond = held | {"model.extra.weight": torch.ones(2)}
-    assert differences(folder, Manifest.of(tensors), checksums(beyond)) == ["model.extra.weight"]
+    assert differences(lambda: folder, Manifest.of(tensors), checksums(beyond)) == ["model.extra.weight"]
     del held[f"{MLP}gate_up_proj.weight"]
     lacking = [f"{MLP}gate_proj.weight", f"{MLP}up_proj.weight"]
-    assert differences(folder, Manifest.of(tensors), checksums(held)) == lacking
+    assert differences(lambda: folder, Manifest.of(tensors), checksums(held)) == lacking
 
 
 def test_a_folder_that_is_not_what_the_manifest_says_vouches_for_nothing(
@@ -111,7 +111,7 @@ def test_a_folder_that_is_not_what_the_manifest_says_vouches_for_nothing(
     rotten = tensors | {f"{ATTENTION}k_proj.weight": tensors[f"{ATTENTION}k_proj.weight"] * 2}
     save_file(rotten, folder / "model.safetensors")
     held = sglang(rotten, 0, 1, 0, 1)
-    assert differences(folder, manifest, checksums(held)) == [f"{ATTENTION}qkv_proj.weight"]
+    assert differences(lambda: folder, manifest, checksums(held)) == [f"{ATTENTION}qkv_proj.weight"]
 
 
 @pytest.mark.parametrize("names", [("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2")])
@@ -140,7 +140,16 @@ def test_experts_are_stacked_and_cut_inside_or_between(
         ),
         f"{MLP}experts.w2_weight": torch.stack([part(expert, down, 1) for expert in mine]),
     }
-    assert differences(tmp_path, Manifest.of(tensors), checksums(held, rank=1, ranks=2)) == []
+    assert differences(lambda: tmp_path, Manifest.of(tensors), checksums(held, rank=1, ranks=2)) == []
     swapped = held | {f"{MLP}experts.w2_weight": held[f"{MLP}experts.w2_weight"].flip(0)}
-    wrong = differences(tmp_path, Manifest.of(tensors), checksums(swapped, rank=1, ranks=2))
+    wrong = differences(lambda: tmp_path, Manifest.of(tensors), checksums(swapped, rank=1, ranks=2))
     assert wrong == [f"{MLP}experts.w2_weight"]
+
+
+def test_an_engine_that_keeps_the_tensors_as_they_are_needs_no_checkpoint_here(tensors: Tensors) -> None:
+    def find() -> Path:
+        raise AssertionError("the checkpoint was fetched")
+
+    assert differences(find, Manifest.of(tensors), checksums(tensors)) == []
+    with pytest.raises(AssertionError, match="was fetched"):
+        differences(find, Manifest.of(tensors), checksums(tensors | {"model.norm.weight": torch.ones(8)}))

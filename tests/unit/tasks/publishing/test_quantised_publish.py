@@ -17,18 +17,16 @@ from configs.errors import UserError
 from configs.weights import TOLERANCES, PublishConfig, QuantisedFormat
 from infra.engines.client import EngineRefused
 from infra.engines.tensors import pack
-from infra.process import free_port
 from tasks.fleet.engines import Engine
 from tasks.probe.probe import Probe
 from tasks.publishing.publish import PublishRefused, publish
 from tasks.publishing.staged import StagedVersion
 from tasks.publishing.transport import FromDisk, FromPublisher, FromTrainer
 from tasks.record.manifest import Manifest
-from tasks.training.rank import TrainerRank
 from tests.support.engines import TINY_MODEL, altered_copy, reference_logprobs, running_engine
 from tests.support.faulty_engine import faulty_engine
 from tests.support.quantised import QUANTISED, dequantised_copy
-from tests.support.training import graded_batch, single_trainer
+from tests.support.training import LooseRank, graded_batch, single_trainer
 
 SEQUENCES = [[1, 40, 41, 42, 43, 44], [1, 60, 61, 62]]
 BUCKET_BYTES = 40_000
@@ -36,16 +34,15 @@ BUCKET_BYTES = 40_000
 
 
 @contextmanager
-def trainer_of(name: str) -> Iterator[TrainerRank]:
+def trainer_of(name: str) -> Iterator[LooseRank]:
     """A trainer of the tiny model that publishes in a format; bold steps, to tell versions apart."""
     fields = {"format": name, "bucket_mb": BUCKET_BYTES / 2**20}
     with single_trainer(TINY_MODEL, publish=fields, trainer={"learning_rate": 3e-3}) as trainer:
-        trainer.meeting_point = lambda: ("127.0.0.1", free_port())  # the group's, of which this is a rank
         yield trainer
 
 
-def staged(trainer: TrainerRank, folder: Path, version: int) -> StagedVersion:
-    manifest = trainer.export(folder, TINY_MODEL)
+def staged(trainer: LooseRank, folder: Path, version: int) -> StagedVersion:
+    manifest = trainer.export_to(folder)
     probe = Probe(sequences=SEQUENCES, logprobs=trainer.score(SEQUENCES))
     return StagedVersion(version, folder, manifest, probe)
 
@@ -70,7 +67,7 @@ def test_weights_and_scales_of_each_version_reach_the_engine(name: str, tmp_path
         with faulty_engine(first.folder) as served:
             engine = Engine("engine-0", served.client)
             for step, transfer in enumerate([FromDisk(), FromPublisher(BUCKET_BYTES)], start=1):
-                trainer.train(step, graded_batch(step))
+                trainer.apply(step, graded_batch(step))
                 version = staged(trainer, tmp_path / str(step), step)
 
                 report = publish([engine], version, transfer, PublishConfig(format=name))
@@ -86,7 +83,7 @@ def test_the_trainer_broadcasts_them_to_an_engine_of_its_own_process(tmp_path: P
         first = staged(trainer, tmp_path / "0", 0)
         with running_engine(EmbeddedEngine(), first.folder, tmp_path / "engine.log") as served:
             engine = Engine("engine-0", served.client)
-            trainer.train(1, graded_batch(1))
+            trainer.apply(1, graded_batch(1))
             version = staged(trainer, tmp_path / "1", 1)
             publish([engine], version, FromTrainer(trainer, "gloo"), PublishConfig(format="fp8_channel"))
             assert_serves(engine, version, tmp_path / "plain")
@@ -97,7 +94,7 @@ def test_numbers_or_scales_of_an_older_version_are_refused_and_named(end: str, t
     name = f"model.layers.1.mlp.up_proj.weight{end}"
     with trainer_of("fp8_channel") as trainer:
         old = staged(trainer, tmp_path / "0", 0)
-        trainer.train(1, graded_batch(1))
+        trainer.apply(1, graded_batch(1))
         new = staged(trainer, tmp_path / "1", 1)
     stale = load_file(new.folder / "model.safetensors")
     stale[name] = load_file(old.folder / "model.safetensors")[name]
@@ -129,7 +126,7 @@ def test_weights_that_are_not_finite_are_not_exported(tmp_path: Path) -> None:
         with pytest.raises(
             UserError, match=r"step 0 cannot be published: .*0\.self_attn\.k_proj\.weight: hold"
         ):
-            trainer.export(tmp_path / "0", broken)
+            trainer.export_to(tmp_path / "0")
         with pytest.raises(UserError, match="cannot be published"):
             trainer.content_hash()
 

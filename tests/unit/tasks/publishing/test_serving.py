@@ -1,12 +1,11 @@
 """Engines that are handed out hold the version that was asked for, whatever they held before."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from infra.engines.client import UNSTAMPED, EngineRefused, EngineTimeout, EngineUnreachable
-from tasks.fleet.engines import EngineFleet
+from tasks.fleet.engines import Engine, EngineFleet
 from tasks.fleet.serving import servers_of
 from tasks.probe.records import alignment_uri, read_alignment
 from tasks.publishing.publish import PublishRefused
@@ -26,9 +25,9 @@ def two(modelled_run: Run, revised: Callable[..., Run]) -> Run:
     """A run with two engines and versions 0 and 1 staged."""
     run = revised(modelled_run, engine={"count": 2})
     for version, weights in enumerate(WEIGHTS):
-        trainer = FakeTrainer()
+        trainer = FakeTrainer(run)
         trainer.weights = weights
-        stage(run, trainer, Path("model"), version, version - 1 if version else None, PROBE)
+        stage(run, trainer, version, version - 1 if version else None, PROBE)
     return run
 
 
@@ -38,7 +37,11 @@ def fleet(trainers: FakeTrainers, monkeypatch: pytest.MonkeyPatch) -> FakeFleet:
     fleet = FakeFleet([FakeEngine(trainers.wire), FakeEngine(trainers.wire)])
     for client in fleet.clients:
         client.up = False
-    monkeypatch.setattr(EngineFleet, "start", lambda _, *given, **named: fleet.start(*given, **named))
+
+    def start(on: EngineFleet, key: str, probe: bool = False) -> list[Engine]:
+        return fleet.start(on._run.store.local(key), probe)
+
+    monkeypatch.setattr(EngineFleet, "start", start)
     monkeypatch.setattr(EngineFleet, "serving", lambda _, version: fleet.serving(version))
     return fleet
 

@@ -11,6 +11,7 @@ from tasks.probe.probe import Probe
 from tasks.publishing.staged import StagedVersion
 from tasks.publishing.transport import FromDisk, FromPublisher, FromTrainer
 from tasks.record.manifest import Manifest
+from tasks.record.run import Run
 from tasks.training.group import TrainerError, TrainerLost
 from tests.support.fakes import FakeEngine, FakeTrainer, Wire, tensors_of
 
@@ -24,8 +25,8 @@ def wire() -> Wire:
 
 
 @pytest.fixture
-def trainer(wire: Wire) -> FakeTrainer:
-    trainer = FakeTrainer(wire)
+def trainer(run: Run, wire: Wire) -> FakeTrainer:
+    trainer = FakeTrainer(run, wire)
     trainer.weights = WEIGHTS
     return trainer
 
@@ -129,12 +130,11 @@ def test_an_engine_that_dies_does_not_keep_the_other_in_the_group(
 
 
 @pytest.fixture
-def exported(tmp_path: Path) -> StagedVersion:
+def exported(run: Run, trainer: FakeTrainer) -> StagedVersion:
     """STAGED, in a folder."""
-    trainer = FakeTrainer()
-    trainer.weights = WEIGHTS
-    trainer.export(tmp_path / "000001", Path("model"))
-    return replace(STAGED, folder=tmp_path / "000001")
+    trainer.export()
+    trainer.keep(run.weights_key(1))
+    return replace(STAGED, folder=run.store.local(run.weights_key(1)))
 
 
 def test_from_disk_every_engine_loads_the_folder_and_a_refusal_is_raised(

@@ -58,8 +58,9 @@ def test_another_machine_restores_the_checkpoint_and_reads_the_weights(
     assert ready_trainer(there) is trainers.newest
     assert (trainers.newest.step, trainers.newest.weights, trainers.newest.applied) == (STEPS, weights, [])
     (restored,) = trainers.newest.restored
-    assert restored.is_relative_to(there.home.s3)
-    ours, theirs = (read_staged(run, STEPS).folder / "model.safetensors" for run in (here, there))
+    assert there.store.folder(restored).is_relative_to(there.home.s3)
+    assert there.store.folder(restored).is_dir()
+    ours, theirs = (read_staged(run, STEPS).local() / "model.safetensors" for run in (here, there))
     assert ours != theirs and ours.read_bytes() == theirs.read_bytes()
 
 

@@ -269,3 +269,8 @@ def test_a_run_is_let_go_of_after_an_error(run: Run) -> None:
         raise KeyError("a bug")
     with exclusive(run), pytest.raises(RunError, match="is being worked on"), exclusive(run):
         pass
+
+
+def test_the_name_that_models_have_in_a_store_is_no_runs(run: Run) -> None:
+    with pytest.raises(RunError, match="choose another --run-id"):
+        create_run(run.config, run.home, "models")

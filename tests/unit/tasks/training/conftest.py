@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from tasks.training.rank import TrainerRank
 from tests.support.models import MODELS, save_model
-from tests.support.training import single_trainer
+from tests.support.training import LooseRank, single_trainer
 
 
 @pytest.fixture(scope="session")
@@ -19,12 +18,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def start_trainer(model: Path) -> Iterator[Callable[..., TrainerRank]]:
-    """Starts a single-process trainer with the model loaded; a second call ends the first trainer."""
+def start_trainer(model: Path, tmp_path: Path) -> Iterator[Callable[..., LooseRank]]:
+    """Starts a single-process trainer with the model loaded; a second call ends the first trainer, whose
+    store it shares."""
     with ExitStack() as running:
 
-        def start(**sections: dict[str, Any]) -> TrainerRank:
+        def start(**sections: dict[str, Any]) -> LooseRank:
             running.close()
-            return running.enter_context(single_trainer(model, **sections))
+            return running.enter_context(single_trainer(model, tmp_path / "home", **sections))
 
         yield start

@@ -17,7 +17,7 @@ from tests.support.training import graded_batch, lonely_batch
 
 
 def weights(trainer, model, folder):
-    trainer.export(folder, model)
+    trainer.export_to(folder)
     return load_file(folder / "model.safetensors")
 
 
@@ -54,7 +54,7 @@ def test_a_step_reports_what_transformers_gives_at_the_rollout_temperature(start
         chosen = logprobs.gather(1, ids[0, start:, None])[:, 0]
         differences += (chosen - torch.tensor(sample.rollout_logprobs, dtype=torch.float64)).abs().tolist()
         entropies += (-(logprobs.exp() * logprobs).sum(-1)).tolist()
-    report = start_trainer().train(1, batch)
+    report = start_trainer().apply(1, batch)
     assert report.metrics["divergence/logprob_abs_diff_max"] == pytest.approx(max(differences), abs=1e-5)
     assert report.metrics["divergence/logprob_abs_diff_mean"] == pytest.approx(
         sum(differences) / len(differences), abs=1e-5
@@ -76,14 +76,14 @@ def test_training_raises_the_probability_of_what_was_rewarded(start_trainer):
 
     before = preference()
     for step in (1, 2, 3):
-        trainer.train(step, RolloutBatch(step, batch.groups))
+        trainer.apply(step, RolloutBatch(step, batch.groups))
     assert preference() > before + 1
 
 
 def test_the_update_is_adams_on_the_clipped_gradient_at_the_warmed_up_rate(start_trainer, model, tmp_path):
     def change(name, **trainer):
         started = start_trainer(trainer={"adam_eps": 1.0, "learning_rate": 0.5, **trainer})
-        norm = started.train(1, graded_batch(1)).metrics["policy/grad_norm"]
+        norm = started.apply(1, graded_batch(1)).metrics["policy/grad_norm"]
         source, updated = load_file(model / "model.safetensors"), weights(started, model, tmp_path / name)
         return norm, torch.cat([(updated[key] - source[key]).double().flatten() for key in sorted(source)])
 
@@ -97,14 +97,14 @@ def test_the_update_is_adams_on_the_clipped_gradient_at_the_warmed_up_rate(start
 
 def test_a_step_is_never_applied_twice_and_steps_follow_each_other(start_trainer):
     trainer = start_trainer()
-    first = trainer.train(1, graded_batch(1))
+    first = trainer.apply(1, graded_batch(1))
     applied = trainer.content_hash()
-    assert trainer.train(1, graded_batch(1)) == first
+    assert trainer.apply(1, graded_batch(1)) == first
     assert trainer.content_hash() == applied
     with pytest.raises(StepOutOfOrder, match=r"step 3 .* has applied step 1: give it step 2"):
-        trainer.train(3, graded_batch(3))
+        trainer.apply(3, graded_batch(3))
     with pytest.raises(StepOutOfOrder, match="step 2 with the batch of step 7"):
-        trainer.train(2, graded_batch(7))
+        trainer.apply(2, graded_batch(7))
     assert trainer.applied_step() == 1
 
 
@@ -112,7 +112,7 @@ def test_the_same_batch_and_state_give_the_same_bits(start_trainer):
     hashes = set()
     for _ in range(2):
         trainer = start_trainer()
-        hashes.add((trainer.train(1, graded_batch(1)).metrics["policy/loss"], trainer.content_hash()))
+        hashes.add((trainer.apply(1, graded_batch(1)).metrics["policy/loss"], trainer.content_hash()))
     assert len(hashes) == 1
 
 
@@ -121,19 +121,19 @@ def test_microbatches_do_not_change_the_update(start_trainer, model, tmp_path):
     for tokens in (64, 16384):
         trainer = start_trainer(trainer={"microbatch_tokens": tokens})
         for step in (1, 2):
-            trainer.train(step, graded_batch(step))
+            trainer.apply(step, graded_batch(step))
         updated[tokens] = weights(trainer, model, tmp_path / str(tokens))
     assert largest_difference(updated[64], updated[16384]) <= 1e-6
     assert largest_difference(updated[64], load_file(model / "model.safetensors")) > 1e-4
 
 
 def test_minibatches_take_one_optimizer_step_each_off_the_first_weights(start_trainer):
-    report = start_trainer(algorithm={"minibatches": 3}, trainer={"learning_rate": 1e-2}).train(
+    report = start_trainer(algorithm={"minibatches": 3}, trainer={"learning_rate": 1e-2}).apply(
         1, graded_batch(1)
     )
     assert report.optimizer_steps == 3
     assert abs(report.metrics["policy/ppo_kl"]) > 1e-4
-    on_policy = start_trainer().train(1, graded_batch(1))
+    on_policy = start_trainer().apply(1, graded_batch(1))
     assert on_policy.optimizer_steps == 1
     assert on_policy.metrics["policy/ppo_kl"] == 0
     assert on_policy.metrics["policy/clip_fraction"] == 0
@@ -142,11 +142,11 @@ def test_minibatches_take_one_optimizer_step_each_off_the_first_weights(start_tr
 def test_a_batch_without_a_usable_group_counts_but_changes_nothing(start_trainer):
     trainer = start_trainer()
     before = trainer.content_hash()
-    report = trainer.train(1, with_rewards(graded_batch(1), 1.0))
+    report = trainer.apply(1, with_rewards(graded_batch(1), 1.0))
     assert (report.optimizer_steps, trainer.applied_step()) == (0, 1)
     assert trainer.content_hash() == before
     assert "policy/loss" not in report.metrics
-    assert trainer.train(2, RolloutBatch(2, ())).optimizer_steps == 0
+    assert trainer.apply(2, RolloutBatch(2, ())).optimizer_steps == 0
 
 
 @pytest.mark.parametrize("minibatches", [1, 3])
@@ -154,19 +154,19 @@ def test_a_refused_step_leaves_weights_and_optimizer_unchanged(start_trainer, mi
     algorithm = {"minibatches": minibatches, "tis_cap": 1e38}
     undisturbed = start_trainer(algorithm=algorithm)
     for step in (1, 2):
-        undisturbed.train(step, graded_batch(step))
+        undisturbed.apply(step, graded_batch(step))
     wanted = undisturbed.content_hash()
 
     trainer = start_trainer(algorithm=algorithm, gates={"max_logprob_diff": 100.0})
-    trainer.train(1, graded_batch(1))
+    trainer.apply(1, graded_batch(1))
     before = trainer.content_hash()
     with pytest.raises(StepRefused, match="max_logprob_diff"):
-        trainer.train(2, shifted(graded_batch(2), 200.0, first=0))
+        trainer.apply(2, shifted(graded_batch(2), 200.0, first=0))
     with pytest.raises(StepRefused, match="not finite"):
         # weights overflow in the last group alone, after the other minibatches' optimizer steps
-        trainer.train(2, shifted(graded_batch(2), -95.0, first=5))
+        trainer.apply(2, shifted(graded_batch(2), -95.0, first=5))
     assert (trainer.content_hash(), trainer.applied_step()) == (before, 1)
-    trainer.train(2, graded_batch(2))
+    trainer.apply(2, graded_batch(2))
     assert trainer.content_hash() == wanted
 
 
@@ -189,8 +189,8 @@ def test_tokens_of_another_version_are_counted_but_not_gated(start_trainer):
     trainer = start_trainer(gates={"max_logprob_diff": 1e-9})
     batch = graded_batch(1)
     with pytest.raises(StepRefused):
-        trainer.train(1, batch)
-    report = trainer.train(1, batch, version=7)
+        trainer.apply(1, batch)
+    report = trainer.apply(1, batch, version=7)
     tokens = sum(len(sample.response_tokens) for sample in batch.samples())
     assert report.metrics["divergence/mismatched_version_tokens"] == tokens
 
@@ -198,53 +198,57 @@ def test_tokens_of_another_version_are_counted_but_not_gated(start_trainer):
 def test_non_finite_rollout_log_probabilities_stop_the_step(start_trainer):
     trainer = start_trainer()
     with pytest.raises(StepRefused, match="not finite"):
-        trainer.train(1, shifted(graded_batch(1), math.nan, first=0))
+        trainer.apply(1, shifted(graded_batch(1), math.nan, first=0))
     assert trainer.applied_step() == 0
 
 
 def test_a_checkpoint_goes_on_to_the_same_bits(start_trainer, tmp_path):
     trainer = start_trainer(trainer={"weight_decay": 0.1})
     for step in (1, 2):
-        report = trainer.train(step, graded_batch(step))
+        report = trainer.apply(step, graded_batch(step))
     generator = torch.get_rng_state()
-    trainer.save(tmp_path / "saved")
-    trainer.train(3, lonely_batch(3))
+    trainer.save("unit/saved")
+    trainer.apply(3, lonely_batch(3))
     wanted = trainer.content_hash()
     torch.manual_seed(123)
 
     restored = start_trainer(trainer={"weight_decay": 0.1})
-    restored.restore(tmp_path / "saved")
+    restored.restore("unit/saved")
     assert restored.applied_step() == 2
     assert torch.equal(torch.get_rng_state(), generator)
-    assert restored.train(2, graded_batch(2)) == report
-    restored.train(3, lonely_batch(3))
+    assert restored.apply(2, graded_batch(2)) == report
+    restored.apply(3, lonely_batch(3))
     assert restored.content_hash() == wanted
-    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
-    restored.save(tmp_path / "saved")
-    assert json.loads((tmp_path / "saved" / "index.json").read_text())["step"] == 3
+    restored.save("unit/saved")
+    saved = tmp_path / "home" / "runs" / "unit" / "saved"
+    assert {path.name for path in saved.iterdir()} == {"index.json", "rank-000.pt"}
+    assert json.loads((saved / "index.json").read_text())["step"] == 3
 
 
 def test_an_incomplete_or_foreign_checkpoint_is_refused(start_trainer, tmp_path):
     trainer = start_trainer()
+    with pytest.raises(CheckpointUnusable, match="unit/saved: no such folder"):
+        trainer.restore("unit/saved")
+    (tmp_path / "home" / "runs" / "unit" / "empty").mkdir(parents=True)
     with pytest.raises(CheckpointUnusable, match="is not a trainer checkpoint"):
-        trainer.restore(tmp_path)
-    trainer.save(tmp_path / "saved")
-    index = tmp_path / "saved" / "index.json"
+        trainer.restore("unit/empty")
+    trainer.save("unit/saved")
+    index = tmp_path / "home" / "runs" / "unit" / "saved" / "index.json"
     index.write_text(index.read_text().replace('"tensor_parallel": 1', '"tensor_parallel": 4'))
     with pytest.raises(CheckpointUnusable, match=r"trainer\.tensor_parallel 4, and the config has 1"):
-        trainer.restore(tmp_path / "saved")
+        trainer.restore("unit/saved")
 
 
 def test_an_export_is_a_folder_that_transformers_loads(start_trainer, model, tmp_path: Path):
     (model / "tokenizer.json").write_text("{}")
     trainer = start_trainer()
-    trainer.train(1, graded_batch(1))
-    manifest = trainer.export(tmp_path / "v1", model)
+    trainer.apply(1, graded_batch(1))
+    manifest = trainer.export_to(tmp_path / "v1")
     assert manifest is not None
     assert manifest.hash == trainer.content_hash()
     assert json.loads((tmp_path / "v1" / "manifest.json").read_text()) == manifest.model_dump(mode="json")
     assert (tmp_path / "v1" / "tokenizer.json").read_text() == "{}"
-    assert [path.name for path in tmp_path.iterdir()] == ["v1"]
+    assert list((tmp_path / "home" / "runs" / ".unfinished").iterdir()) == []
 
     reloaded = AutoModelForCausalLM.from_pretrained(tmp_path / "v1", dtype=torch.float32)
     ids = torch.tensor([[3, 1, 4, 1, 5]])

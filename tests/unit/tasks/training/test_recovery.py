@@ -58,9 +58,9 @@ def committed(modelled_run: Run, make_commit: Callable[..., StepCommit]) -> Comm
 
 
 def save_checkpoint(run: Run, key: str, step: int) -> None:
-    trainer = FakeTrainer()
+    trainer = FakeTrainer(run)
     trainer.weights, trainer.step = weights_after(step), step
-    trainer.save(run.store.folder(key))
+    trainer.save(key)
 
 
 def replayed(*steps: int) -> list[tuple[int, BatchRef, int | None]]:
@@ -71,7 +71,7 @@ def replayed(*steps: int) -> list[tuple[int, BatchRef, int | None]]:
 def assert_recovered(trainers: FakeTrainers, restored: list[int], replayed_steps: Iterable[int]) -> None:
     """One trainer was started; it went through these checkpoints and replayed these steps to the newest."""
     (trainer,) = trainers.started
-    assert [int(folder.name) for folder in trainer.restored] == restored
+    assert [int(key.rpartition("/")[2]) for key in trainer.restored] == restored
     assert trainer.applied == replayed(*replayed_steps)
     assert (trainer.step, trainer.weights) == (STEPS, weights_after(STEPS))
 
@@ -151,9 +151,9 @@ def test_other_checkpoints_lost_too_leave_the_model(committed: Committed, traine
 
 def change_checkpoint(run: Run, step: int) -> None:
     """Give the step's checkpoint other weights than were committed."""
-    trainer = FakeTrainer()
+    trainer = FakeTrainer(run)
     trainer.weights, trainer.step = weights_after(step) + 1, step
-    trainer.save(run.store.folder(run.checkpoint_key(step)))
+    trainer.save(run.checkpoint_key(step))
 
 
 @pytest.mark.parametrize("step", [4, STEPS])

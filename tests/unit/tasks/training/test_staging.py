@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
@@ -21,8 +20,8 @@ from tests.support.fakes import FakeTrainer, hash_of
 PROBE = [[1, 2, 3], [4, 5]]
 
 
-def trainer_with(weights: float) -> FakeTrainer:
-    trainer = FakeTrainer()
+def trainer_with(run: Run, weights: float) -> FakeTrainer:
+    trainer = FakeTrainer(run)
     trainer.weights = weights
     return trainer
 
@@ -30,7 +29,7 @@ def trainer_with(weights: float) -> FakeTrainer:
 def stage_weights(
     run: Run, weights: float, step: int, parent: int | None, trainer: FakeTrainer | None = None
 ) -> StagedVersion:
-    staged = stage(run, trainer or trainer_with(weights), Path("model"), step, parent, PROBE)
+    staged = stage(run, trainer or trainer_with(run, weights), step, parent, PROBE)
     return read_staged(run, staged.version)
 
 
@@ -44,7 +43,7 @@ def test_a_staged_version_is_all_that_a_publish_needs(run: Run) -> None:
     assert (staged.version, staged.manifest.hash) == (0, hash_of(3.0))
     assert Manifest.of(load_file(staged.folder / "model.safetensors")) == staged.manifest
     assert staged.probe.sequences == PROBE
-    assert staged.probe.logprobs == trainer_with(3.0).score(PROBE)
+    assert staged.probe.logprobs == trainer_with(run, 3.0).score(PROBE)
     assert read_staged(run, 0) == staged
     assert folders(run) == {"000000"}
 
@@ -69,13 +68,13 @@ def test_other_weights_are_the_next_version_and_leave_the_first(run: Run) -> Non
 
 
 def test_a_try_that_died_during_the_export_leaves_no_number_and_no_folder(run: Run) -> None:
-    trainer = trainer_with(3.0)
+    trainer = trainer_with(run, 3.0)
     trainer.faults["export"] = TrainerLost("a rank died")
     with pytest.raises(TrainerLost):
         stage_weights(run, 3.0, 0, None, trainer)
-    half = run.store.folder(f"{run.id}/weights/incoming-000000")
-    half.mkdir(parents=True)
+    half = run.store.scratch()
     (half / "model.safetensors").write_bytes(b"half of it")
+    run.store.put(run.weights_key(0), half)
     with pytest.raises(KeyMissingError):
         read_manifest(run, 0)
     assert stage_weights(run, 3.0, step=0, parent=None).manifest.hash == hash_of(3.0)
@@ -83,8 +82,7 @@ def test_a_try_that_died_during_the_export_leaves_no_number_and_no_folder(run: R
 
 
 def test_a_try_that_died_between_its_number_and_its_folder_is_finished_by_the_next(run: Run) -> None:
-    incoming = run.store.folder(f"{run.id}/weights/incoming-000000")
-    manifest = trainer_with(3.0).export(incoming, Path("model"))
+    manifest = trainer_with(run, 3.0).export()
     assert stage_version(run, manifest, None, 0) == 0
     with pytest.raises(KeyMissingError):
         read_staged(run, 0)
@@ -100,21 +98,21 @@ def test_a_number_whose_weights_never_came_is_not_given_to_others(run: Run) -> N
 
 
 def test_a_try_that_died_before_its_probe_is_finished_by_the_next(run: Run) -> None:
-    trainer = trainer_with(3.0)
+    trainer = trainer_with(run, 3.0)
     trainer.faults["score"] = TrainerLost("a rank died")
     with pytest.raises(TrainerLost):
         stage_weights(run, 3.0, 0, None, trainer)
     with pytest.raises(KeyMissingError):
         read_staged(run, 0)
     staged = stage_weights(run, 3.0, step=0, parent=None)
-    assert (staged.version, staged.probe.logprobs) == (0, trainer_with(3.0).score(PROBE))
+    assert (staged.version, staged.probe.logprobs) == (0, trainer_with(run, 3.0).score(PROBE))
 
 
 def test_exported_versions_are_the_finished_folders(run: Run) -> None:
     assert exported_versions(run) == []
     for step in range(3):
         stage_weights(run, float(step), step, step - 1 if step else None)
-    trainer_with(9.0).export(run.store.folder(f"{run.id}/weights/incoming-000003"), Path("model"))
+    trainer_with(run, 9.0).export()
     run.store.remove(run.weights_key(1))
     assert exported_versions(run) == [0, 2]
     with pytest.raises(KeyMissingError):

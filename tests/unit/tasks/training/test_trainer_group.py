@@ -18,10 +18,13 @@ from safetensors.torch import load_file
 from infra.home import Home
 from infra.process import wait_until
 from infra.process_group import join_group, leave_group
+from infra.store.base import StoreError
+from tasks.model.stored import store_checkpoint
+from tasks.record.manifest import Manifest
 from tasks.record.run import Run
-from tasks.record.samples import BatchRef, RolloutBatch, batch_hash
+from tasks.training.errors import CheckpointUnusable
 from tasks.training.group import StepRefused, TrainerError, TrainerGroup, TrainerLost
-from tests.support.training import graded_batch, single_trainer, trainer_config
+from tests.support.training import graded_batch, single_trainer, stored, trainer_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.services]
 
@@ -41,18 +44,12 @@ def make_run(home: Path, model: Path) -> Iterator[Callable[..., Run]]:
 
     def make(run_id: str, **sections: dict[str, Any]) -> Run:
         runs.append(Run(id=run_id, config=trainer_config(model, **sections), home=Home(home)))
+        store_checkpoint(runs[-1], model)
         return runs[-1]
 
     yield make
     for run in runs:
         TrainerGroup(run, []).stop()
-
-
-def stored(run: Run, batch: RolloutBatch) -> BatchRef:
-    """Put a batch into the run's store."""
-    data, key = batch.to_parquet(), run.step_key(batch.step, "graded.parquet")
-    run.store.replace(key, data)
-    return BatchRef(batch.step, key, batch_hash(data))
 
 
 def pids(group: TrainerGroup) -> list[int]:
@@ -73,33 +70,40 @@ def group(run: Run, model: Path) -> TrainerGroup:
         TrainerGroup.connect(run)
     started = TrainerGroup.start(run)
     assert not started.alive()
-    started.load(model)
+    started.load()
     return started
 
 
-def test_a_step_over_ray_is_the_step_of_one_process(run, group, model, tmp_path):
+def test_a_step_over_ray_is_the_step_of_one_process(run, group, model):
     assert TrainerGroup.connect(run).alive()
     report = group.train(1, stored(run, graded_batch(1)))
     with single_trainer(model) as alone:
-        expected = alone.train(1, graded_batch(1))
+        expected = alone.apply(1, graded_batch(1))
         scores = alone.score([[1, 2, 3, 4]])
     assert report.metrics == pytest.approx(expected.metrics, abs=1e-5, rel=1e-4)
     assert group.score([[1, 2, 3, 4]])[0] == pytest.approx(scores[0], abs=1e-5)
     assert group.train(1, stored(run, graded_batch(1))) == report
 
-    group.save(tmp_path / "saved")
+    group.save(run.checkpoint_key(1))
     hashed = group.content_hash()
-    assert group.export(tmp_path / "exported", model).hash == hashed
+    assert {path.name for path in run.store.local(run.checkpoint_key(1)).iterdir()} == {
+        "index.json",
+        "rank-000.pt",
+        "rank-001.pt",
+    }
+    assert group.export().hash == hashed
+    group.keep(run.weights_key(1))
+    assert Manifest.of(load_file(run.store.local(run.weights_key(1)) / "model.safetensors")).hash == hashed
     group.train(2, stored(run, graded_batch(2)))
     assert group.content_hash() != hashed
-    group.restore(tmp_path / "saved")
+    group.restore(run.checkpoint_key(1))
     assert (group.content_hash(), group.applied_step()) == (hashed, 1)
 
 
 def test_a_refusal_and_a_foreign_batch_leave_the_group_alive(make_run, model):
     run = make_run("gated", gates={"max_logprob_diff": 1e-6})
     group = TrainerGroup.start(run)
-    group.load(model)
+    group.load()
     with pytest.raises(StepRefused, match=r"gates\.max_logprob_diff") as refusal:
         group.train(1, stored(run, graded_batch(1)))
     assert "\n" not in str(refusal.value)
@@ -111,7 +115,7 @@ def test_a_refusal_and_a_foreign_batch_leave_the_group_alive(make_run, model):
         TrainerGroup.connect(run)
 
 
-def test_buckets_reach_a_receiver(group, model, tmp_path):
+def test_buckets_reach_a_receiver(run, group):
     address, port = group.meeting_point()
     with ThreadPoolExecutor() as pool:
         opened = pool.submit(group.open_update_group, address, port, 2, "update")
@@ -126,10 +130,28 @@ def test_buckets_reach_a_receiver(group, model, tmp_path):
             sent.result()
     group.close_update_group()
     leave_group(receiver)
-    group.export(tmp_path / "exported", model)
-    exported = load_file(tmp_path / "exported" / "model.safetensors")
+    group.export()
+    group.keep(run.weights_key(2))
+    exported = load_file(run.store.local(run.weights_key(2)) / "model.safetensors")
     assert received.keys() == exported.keys()
     assert all(torch.equal(received[name], exported[name]) for name in exported)
+
+
+def test_a_store_that_fails_one_rank_is_told_by_all_and_leaves_them_alive(make_run):
+    run = make_run("unstored", trainer={"tensor_parallel": 2, "step_timeout_s": 20})
+    group = TrainerGroup.start(run)
+    group.load()
+    hashed, blocked = group.content_hash(), run.store.folder(f"{run.id}/blocked")
+    blocked.write_text("in the way of a folder")
+    with pytest.raises(StoreError, match=r"store\.path .* cannot be used"):
+        group.save(f"{run.id}/blocked/000001")
+    group.export()
+    with pytest.raises(StoreError, match=r"store\.path .* cannot be used"):
+        group.keep(f"{run.id}/blocked/000001")
+    with pytest.raises(CheckpointUnusable, match="000009: no such folder"):
+        group.restore(run.checkpoint_key(9))
+    assert group.alive() and group.content_hash() == hashed
+    group.stop()
 
 
 def strike(group: TrainerGroup, run: Run, blow: signal.Signals) -> None:
@@ -149,5 +171,5 @@ def test_a_dead_or_hung_rank_takes_the_group_with_it_and_a_new_one_starts(make_r
     run = make_run("struck", trainer={"data_parallel": 2, "step_timeout_s": 8})
     for blow in (signal.SIGSTOP, signal.SIGKILL):
         group = TrainerGroup.start(run)
-        group.load(model)
+        group.load()
         strike(group, run, blow)

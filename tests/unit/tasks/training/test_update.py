@@ -101,7 +101,7 @@ def test_an_update_done_again_is_the_same_update(begun: Run, trainers: FakeTrain
     assert exported_versions(begun) == [0, 1]
 
 
-@pytest.mark.parametrize("method", ["train", "save", "export", "score"])
+@pytest.mark.parametrize("method", ["train", "save", "export", "keep", "score"])
 def test_a_trainer_lost_on_the_way_is_not_replaced_within_the_call(
     begun: Run, trainers: FakeTrainers, method: str
 ) -> None:

@@ -21,7 +21,7 @@ def test_round_trip_is_bit_equal_and_scores_are_those_of_transformers(name, tmp_
     folder = save_model(MODELS[name], tmp_path / "model")
     sequences = torch.randint(VOCABULARY, (3, 40), generator=torch.Generator().manual_seed(1))
     with single_trainer(folder) as trainer:
-        trainer.export(tmp_path / "exported", folder)
+        trainer.export_to(tmp_path / "exported")
         scores = torch.tensor(trainer.score(sequences.tolist()))
     source, exported = (load_file(path / "model.safetensors") for path in (folder, tmp_path / "exported"))
     assert exported.keys() == source.keys()
@@ -94,7 +94,7 @@ def test_a_checkpoint_in_shards_is_read_through_its_index(llama, tmp_path):
     (llama / "model.safetensors.index.json").write_text(json.dumps(index))
     (llama / "model.safetensors").unlink()
     with single_trainer(llama) as trainer:
-        trainer.export(tmp_path / "exported", llama)
+        trainer.export_to(tmp_path / "exported")
     exported = load_file(tmp_path / "exported" / "model.safetensors")
     assert all(torch.equal(exported[name], whole[name]) for name in whole)
     assert not (tmp_path / "exported" / "a.safetensors").exists()
@@ -135,7 +135,7 @@ def test_layers_that_predict_further_tokens_are_left_out(deepseek, tmp_path):
     source = load_file(deepseek / "model.safetensors")
     rewrite(deepseek, lambda tensors: tensors.update({"model.layers.3.eh_proj.weight": torch.zeros(2)}))
     with single_trainer(deepseek) as trainer:
-        trainer.export(tmp_path / "exported", deepseek)
+        trainer.export_to(tmp_path / "exported")
     assert load_file(tmp_path / "exported" / "model.safetensors").keys() == source.keys()
     rewrite(deepseek, lambda tensors: tensors.update({"model.layers.4.eh_proj.weight": torch.zeros(2)}))
     assert "has unknown model.layers.4.eh_proj.weight" in refused(deepseek)
@@ -154,7 +154,7 @@ def test_buffers_keep_their_precision_and_buckets_tell_what_is_exported(deepseek
     bias = "model.layers.1.mlp.gate.e_score_correction_bias"
     publish = {"bucket_mb": 0.01, "probe_tolerance": 0.5, "prefix_tolerance": 0.5}
     with single_trainer(deepseek, engine={"dtype": "bfloat16"}, publish=publish) as trainer:
-        trainer.export(tmp_path / "exported", deepseek)
+        trainer.export_to(tmp_path / "exported")
         specs = [spec for bucket in trainer.buckets() for spec in bucket]
     exported = load_file(tmp_path / "exported" / "model.safetensors")
     assert {name: getattr(torch, dtype) for name, dtype, _ in specs} == {

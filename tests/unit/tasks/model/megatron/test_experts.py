@@ -16,8 +16,8 @@ def test_the_same_step_gives_the_same_bits_and_moves_every_expert_but_no_bias(na
     source, hashes = load_file(folder / "model.safetensors"), set()
     for attempt in ("one", "two"):
         with single_trainer(folder) as trainer:
-            report = trainer.train(1, graded_batch(1))
-            trainer.export(tmp_path / attempt, folder)
+            report = trainer.apply(1, graded_batch(1))
+            trainer.export_to(tmp_path / attempt)
             hashes.add(trainer.content_hash())
     assert report.optimizer_steps == 1
     assert math.isfinite(report.metrics["policy/grad_norm"])
