@@ -23,11 +23,16 @@ class Overnight:
 
     home: Path
     environment: dict[str, str]
+    module: str = "flows.cli"
+
+    def connected(self, environment: dict[str, str]) -> "Overnight":
+        """The command with its actors on a node of tests/support/elsewhere.py."""
+        return Overnight(self.home, {**self.environment, **environment}, "tests.support.elsewhere")
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start the command and return at once."""
         return subprocess.Popen(
-            [sys.executable, "-m", "flows.cli", *arguments],
+            [sys.executable, "-m", self.module, *arguments],
             env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
