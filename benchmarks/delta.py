@@ -12,11 +12,11 @@ from infra.home import Home
 from tasks.model.bridge.checkpoint import HfCheckpoint
 from tasks.model.bridge.writer import write_checkpoint
 from tasks.model.recipe import publish_recipe
-from tasks.publishing.delta import write_delta
-from tasks.publishing.mirror import mirror
+from tasks.publishing.transports.delta_files import write_delta
+from tasks.publishing.transports.mirror import mirror
 from tasks.record.run import Run
 from tasks.record.samples import Group, Problem, RolloutBatch, Sample, VersionSpan
-from tasks.record.versions import read_manifest, stage_version
+from tasks.record.versions import read_version, stage_version
 
 LEARNING_RATE = 1e-6
 """A usual one for RL of language models; bytes grow with it."""
@@ -52,14 +52,14 @@ def _row(config: RunConfig, folder: Path) -> list[str]:
     run = Run(id=config.number_format.replace("_", "-"), config=config, home=Home(folder / "home"))
     for version in (0, 1):
         _stage(run, folder / str(version), version)
-    mirror(run, 0)
-    staged = read_manifest(run, 1)
+    mirror(run, 0, run.home.mirror)
+    weights = read_version(run, 1)
     started = time.monotonic()
-    write_delta(run, staged)
+    write_delta(run, weights)
     made = time.monotonic()
-    sent = mirror(run, 1).sent_bytes
+    sent = mirror(run, 1, run.home.mirror).sent_bytes
     applied = time.monotonic()
-    full = staged.bytes
+    full = weights.bytes
     return [
         f"{full / 1e6:.0f}",
         f"{sent / 1e6:.1f}",
@@ -96,5 +96,5 @@ def _batch(trainer: LoneTrainer) -> RolloutBatch:
             )
             for place, (row, logprobs) in enumerate(zip(rows, trainer.score(rows), strict=True))
         )
-        groups.append(Group(Problem(f"p{number}", "prompt", 1), samples))
+        groups.append(Group(Problem(f"p{number}", "prompt", "1"), samples))
     return RolloutBatch(1, tuple(groups))

@@ -30,14 +30,18 @@ from configs.engine import EmbeddedEngine
 from configs.run import RunConfig
 from infra.engines.client import EngineClient
 from infra.engines.launch import launch
-from infra.process import free_port, spawn, stop_tree, wait_until
+from infra.process import LOOPBACK, free_port, spawn, stop_tree, wait_until
 from tasks.fleet.engines import Engine
 from tasks.probe.probe import Probe
 from tasks.publishing.publish import publish
 from tasks.publishing.staged import StagedVersion
-from tasks.publishing.transport import FromDisk, FromPublisher, FromTrainer, Transfer
+from tasks.publishing.transports.base import Transfer
+from tasks.publishing.transports.disk import Disk
+from tasks.publishing.transports.process_group import Broadcast
+from tasks.publishing.transports.tensor import Sending
 from tasks.record.commits import PublishReport
 from tasks.record.manifest import Manifest
+from tasks.record.weight_version import WeightVersion
 
 COPIES = {"disk": 1.0, "tensor": 10.0, "process_group": 2.0}
 BUCKET_MIB = 64
@@ -49,10 +53,10 @@ def measure_publish(folder: Path) -> Table:
     config = benchmark_config(folder, publish={"bucket_mb": BUCKET_MIB})
     trainer = LoneTrainer(config, save_random_model(folder), folder)
     try:
-        staged = _stage(trainer, folder)
+        staged = _stage(trainer, folder, config.number_format)
         with ExitStack() as stack:
             served = [stack.enter_context(_engine(staged, folder, number)) for number in range(2)]
-            transfers = (FromDisk(), FromPublisher(BUCKET_MIB * 2**20), FromTrainer(trainer, "gloo"))
+            transfers = (Disk(), Sending(BUCKET_MIB * 2**20), Broadcast(trainer, "gloo"))
             table = Table(
                 "publish",
                 "GB/s",
@@ -97,7 +101,7 @@ def _row(
         f"{typical.gb_per_second:.2f}",
         f"{bandwidth:.1f} / {copies:g} / 2 = {bandwidth / copies / 2:.2f}",
         f"{typical.transfer_seconds:.2f}",
-        f"{typical.seconds:.2f}",
+        f"{typical.interval.seconds:.2f}",
         f"{peak[0] / 2**20:.0f} ({peak[0] / _largest_bucket(staged):.1f} buckets)",
     ]
 
@@ -108,19 +112,21 @@ def _largest_bucket(staged: StagedVersion) -> float:
     return max(BUCKET_MIB * 2**20, *sizes)
 
 
-def _stage(trainer: LoneTrainer, folder: Path) -> StagedVersion:
+def _stage(trainer: LoneTrainer, folder: Path, number_format: str) -> StagedVersion:
     """Random weights, exported as the trainer exports each version."""
     manifest = trainer.export_to(folder / "000001")
-    return StagedVersion(
-        1, folder / "000001", manifest, Probe(sequences=PROBE, logprobs=trainer.score(PROBE))
+    weights = WeightVersion(
+        number=1, parent=0, step=1, hash=manifest.hash, bytes=manifest.bytes, format=number_format
     )
+    probe = Probe(sequences=PROBE, logprobs=trainer.score(PROBE))
+    return StagedVersion(weights, folder / "000001", manifest, probe)
 
 
 @contextmanager
 def _engine(staged: StagedVersion, folder: Path, number: int) -> Iterator[tuple[Engine, int]]:
     """An engine and its process."""
     port, config = free_port(), EmbeddedEngine()
-    server = launch(config, staged.folder, port)
+    server = launch(config, staged.folder, LOOPBACK, port)
     process = spawn(server.command, folder / f"engine-{number}.log", server.env)
     client = EngineClient(f"http://127.0.0.1:{port}")
     try:

@@ -7,7 +7,7 @@ from configs.run import RunConfig
 from infra.engines.client import EngineClient
 from infra.engines.launch import launch
 from infra.home import Home
-from infra.process import free_port, spawn, stop_tree, wait_until
+from infra.process import LOOPBACK, free_port, spawn, stop_tree, wait_until
 from tasks.grading.grade import grade_batch
 from tasks.model.source import prepare_model, prepared_tokenizer
 from tasks.problems import build_source
@@ -19,16 +19,16 @@ def measure_step(config: RunConfig, folder: Path) -> list[Figure]:
     """The figures of a configuration; one engine and one trainer rank in this process."""
     home = Home(folder)
     tokenizer = prepared_tokenizer(config.model, home)
-    problems = build_source(config.problems).training(config.seed, 0, config.rollout.prompts_per_step)
+    problems = build_source(config).training(config.seed, 0, config.rollout.prompts_per_step)
     port, model_path = free_port(), prepare_model(config.model, home)
-    server = launch(config.engine, model_path, port)
+    server = launch(config.engine, model_path, LOOPBACK, port)
     engine = spawn(server.command, folder / "engine.log", server.env)
     client = EngineClient(f"http://127.0.0.1:{port}")
     try:
         wait_until(client.healthy, config.engine.start_timeout_s, "the engine")
         client.stamp(0)
-        generate, batch = timed(lambda: generate_batch([client], problems, tokenizer, config, 1))
-        grade, graded = timed(lambda: grade_batch(batch, tokenizer))
+        generate, batch = timed(lambda: generate_batch([client], problems, tokenizer, config, 1, 0))
+        grade, graded = timed(lambda: grade_batch(batch, config.reward.build(), tokenizer))
         tokens = sum(len(sample.response_tokens) for sample in batch.samples())
         samples = sum(1 for _ in batch.samples())
         return [

@@ -15,6 +15,7 @@ from pydantic import (
     SerializeAsAny,
     Tag,
     ValidationInfo,
+    WithJsonSchema,
 )
 
 
@@ -31,12 +32,23 @@ class Kind(Section):
 
     kind: str
     owner: ClassVar[str]
-    """The class that does the work, as `package.module:Class`; it is made of the settings alone. Named rather
-    than imported, since settings are read where torch is not."""
+    """The class that does the work, as `package.module:Class`; it is made of the settings and of what
+    `build` is given. Named rather than imported, since settings are read where torch is not."""
 
-    def build(self) -> Any:
+    def build(self, *given: Any) -> Any:
         """The object that does the work."""
-        return _load(self.owner)(self)
+        return _load(self.owner)(self, *given)
+
+
+_OWN_FORM = WithJsonSchema(
+    {
+        "title": "A kind of your own",
+        "type": "object",
+        "properties": {"kind": {"type": "string", "pattern": ":"}},
+        "required": ["kind"],
+    }
+)
+"""What a typed form knows of a kind that is imported later: no other kind matches it, whatever its fields."""
 
 
 def one_of(base: type[Kind], *kinds: type[Kind]) -> Any:
@@ -59,7 +71,7 @@ def one_of(base: type[Kind], *kinds: type[Kind]) -> Any:
         return own.model_validate(settings, context=info.context)
 
     tagged = [Annotated[kind, Tag(name)] for name, kind in known.items()]
-    tagged.append(Annotated[SerializeAsAny[base], BeforeValidator(imported), Tag("own")])  # type: ignore[valid-type, misc]
+    tagged.append(Annotated[SerializeAsAny[base], BeforeValidator(imported), _OWN_FORM, Tag("own")])  # type: ignore[valid-type, misc]
     names = ", ".join(f'"{name}"' for name in known)
     discriminator = Discriminator(
         tag_of,

@@ -48,7 +48,7 @@ class EngineSection(Section):
     batch_size: int = Field(default=128, ge=1)
     """Most samples decoded together; part of what makes a run reproducible to the bit."""
     port: int | None = Field(default=None, ge=1, le=65535)
-    """Port of the first engine (the others count up from it); free ports when absent."""
+    """Port of the first rollout engine (the others count up from it); free ports when absent."""
     start_timeout_s: float = Field(default=180, gt=0)
     """Deadline from launch to the first healthy answer, seconds."""
     router: Literal["sglang"] | None = None

@@ -18,6 +18,9 @@ class EvaluationConfig(Section):
     """Longest answer, tokens; rollout.max_new_tokens when absent."""
     bootstrap: int = Field(default=1000, ge=100)
     """Resamples of the 95 % interval."""
+    engines: int | None = Field(default=None, ge=1)
+    """Engines that an evaluation starts for itself, laid out as `engine` says and on free ports, so that the
+    rollout engines stay as they are; it takes those when absent."""
     at_start: bool = True
     """Also evaluate version 0, so that the gain can be read off."""
     every: int | None = Field(default=None, ge=1)

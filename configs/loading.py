@@ -6,6 +6,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from configs.base import Section
 from configs.errors import UserError
 from configs.run import RunConfig
 
@@ -66,10 +67,16 @@ def describe(error: ValidationError) -> str:
 
 def _field(location: tuple[int | str, ...]) -> str:
     """Dotted name of a field as it stands in the YAML: pydantic puts a union's tag into the location."""
-    info = RunConfig.model_fields.get(str(location[0])) if location else None
-    if info and info.discriminator:
-        location = location[:1] + location[2:]
-    return ".".join(map(str, location))
+    names: list[str] = []
+    fields, parts = RunConfig.model_fields, map(str, location)
+    for part in parts:
+        names.append(part)
+        info = fields.get(part)
+        if info and info.discriminator:
+            next(parts, None)
+        section = info.annotation if info else None
+        fields = section.model_fields if isinstance(section, type) and issubclass(section, Section) else {}
+    return ".".join(names)
 
 
 def _apply(document: dict[str, Any], override: str) -> None:

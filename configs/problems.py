@@ -24,7 +24,10 @@ class AdditionProblems(Section):
 
 
 class JsonlProblems(Section):
-    """A JSONL file, one object a line with `problem` and an integer `answer`, and optionally `id`."""
+    """A JSONL file, one object a line with `problem`, `answer` (text or a number) and optionally `id`.
+
+    The run's reward says which answers it can grade by.
+    """
 
     kind: Literal["jsonl"]
     path: LocalPath

@@ -4,14 +4,17 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from configs.algorithm import AlgorithmConfig, DapoAlgorithm
 from configs.base import Section
+from configs.cluster import Cluster, LocalClusterConfig
 from configs.engine import EmbeddedEngine, EngineConfig, SGLangEngine
 from configs.evaluation import EvaluationConfig
 from configs.model import ModelConfig
 from configs.problems import ProblemsConfig
+from configs.reward import BoxedIntegerReward, RewardConfig
 from configs.rollout import RolloutConfig
 from configs.store import LocalStoreConfig, StoreConfig
-from configs.training import AlgorithmConfig, GateConfig, TrainerConfig
+from configs.training import GateConfig, TrainerConfig
 from configs.weights import BFLOAT16_STEP, TOLERANCES, PublishConfig
 
 
@@ -39,24 +42,29 @@ class RunConfig(Section):
     problems: ProblemsConfig
     loop: LoopConfig = LoopConfig()
     rollout: RolloutConfig = RolloutConfig()
+    reward: RewardConfig = BoxedIntegerReward()
+    """What a response earns, in training and in evaluation."""
     engine: EngineConfig = EmbeddedEngine()
-    algorithm: AlgorithmConfig = AlgorithmConfig()
+    algorithm: AlgorithmConfig = DapoAlgorithm()
     trainer: TrainerConfig = TrainerConfig()
     gates: GateConfig = GateConfig()
     publish: PublishConfig = PublishConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     store: StoreConfig = LocalStoreConfig()
+    cluster: Cluster = LocalClusterConfig()
+    """Whose machines the run takes."""
 
     @property
     def number_format(self) -> str:
         """Of the published weights."""
         return self.publish.format or self.engine.dtype
 
-    @field_validator("engine", "store", mode="before")
+    @field_validator("*", mode="before")
     @classmethod
     def _kind_has_a_default(cls, section: Any, info: ValidationInfo) -> Any:
-        default = {"engine": "embedded", "store": "local"}[info.field_name or ""]
-        return {"kind": default, **section} if isinstance(section, dict) else section
+        """A mapping without `kind` is of the kind of the field's default, where that has one."""
+        kind = getattr(cls.model_fields[info.field_name or ""].default, "kind", None)
+        return {"kind": kind, **section} if kind and isinstance(section, dict) else section
 
     @model_validator(mode="after")
     def _fields_agree(self) -> "RunConfig":

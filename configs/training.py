@@ -1,23 +1,10 @@
-"""How the policy is updated."""
+"""The trainer, and the bounds that its steps must keep."""
 
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from configs.base import Section
-
-
-class AlgorithmConfig(Section):
-    """GRPO advantages with the DAPO loss: token mean, asymmetric clip, no KL term, token TIS."""
-
-    clip_low: float = Field(default=0.2, gt=0, lt=1)
-    """The ratio is clipped from below at 1 - clip_low."""
-    clip_high: float = Field(default=0.28, gt=0)
-    """The ratio is clipped from above at 1 + clip_high."""
-    tis_cap: float | None = Field(default=2.0, gt=0)
-    """Cap of the truncated importance weight trainer / rollout of each token; None turns it off."""
-    minibatches: int = Field(default=1, ge=1)
-    """Optimizer steps that one rollout batch is split into."""
 
 
 class GateConfig(Section):

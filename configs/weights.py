@@ -1,10 +1,11 @@
 """How weight versions reach the engines."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from configs.base import LocalPath, Section
+from configs.base import Section
+from configs.transport import DiskTransport, Transport, whole_form
 
 QuantisedFormat = Literal["fp8_block", "fp8_channel", "int8_channel", "mxfp8", "mxfp4"]
 TOLERANCES: dict[str | None, float] = {
@@ -34,15 +35,10 @@ class PublishConfig(Section):
     format: QuantisedFormat | None = None
     """Number format of the linear layers' weights, quantised anew for each version; all else, and everything
     when absent, is in engine.dtype."""
-    transport: Literal["disk", "delta", "tensor", "process_group"] = "disk"
-    """disk: engines load the exported folder. delta: they load a copy of it, made on their machine from the
-    copy of the version before and what changed. tensor: they are sent what is in the folder. process_group:
-    the trainer broadcasts the tensors."""
-    mirror: LocalPath | None = None
-    """Folder on each engine's machine for its copies of the weights (delta); `mirror` under the state folder
-    when absent."""
+    transport: Transport = DiskTransport()
+    """How tensors travel to the engines; the name of a kind stands for it with its defaults."""
     bucket_mb: float = Field(default=256, gt=0)
-    """Most data in one bucket, MiB (delta, tensor, process_group); a larger tensor is a bucket by itself."""
+    """Most data in one bucket, MiB, where they travel in buckets; a larger tensor is one by itself."""
     probe_sequences: int = Field(default=4, ge=1)
     """Fixed token sequences scored on every engine and on the trainer after each transfer."""
     probe_tolerance: float = Field(default_factory=lambda fields: TOLERANCES[fields["format"]], gt=0)
@@ -55,6 +51,11 @@ class PublishConfig(Section):
     """Deadline of each publish call, seconds."""
     keep_versions: int | None = Field(default=None, ge=2)
     """Newest exported weight folders to keep (version 0 and the best evaluated one stay); None keeps all."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _transport_by_name(cls, publish: Any) -> Any:
+        return whole_form(publish) if isinstance(publish, dict) else publish
 
     @property
     def bucket_bytes(self) -> float:

@@ -22,6 +22,6 @@ def check_alignment(run: Run, layers: bool = False) -> AlignmentReport:
     try:
         provision_cluster(run)
         newest = run.commits.newest() or stage_initial_weights(run)
-        return align_version(run, newest.version, layers)
+        return align_version(run, newest.weights.number, layers)
     finally:
         release_cluster(run)

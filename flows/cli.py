@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from configs.errors import RunFailure, UserError
+from configs.errors import OvernightError, UserError, own_error
 from configs.loading import load_config, override
 from infra.home import Home
 
@@ -39,12 +39,11 @@ def main() -> None:
     """Run the command. A known problem is one line on stderr: exit code 2 if the user can mend it, else 1."""
     try:
         app()
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except RunFailure as error:
-        print(f"failed: {error}", file=sys.stderr)
-        raise SystemExit(1) from None
+    except OvernightError as raised:
+        error = own_error(raised) or raised
+        word = "error" if error.exit_code == UserError.exit_code else "failed"
+        print(f"{word}: {error.line}", file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
 
 
 @app.command()

@@ -50,7 +50,7 @@ def evaluate(
         kept = ", ".join(map(str, exported_versions(run)))
         raise UserError(f"run {run.id} has no weights of version {version}: it has those of {kept}")
     if dataset is not None:
-        read_problems(dataset, prompt_template(run.config.problems))
+        read_problems(dataset, prompt_template(run.config.problems), run.config.reward.build())
     evaluated = run.model_copy(update={"config": override(run.config, overrides)})
     with exclusive(run), _session(run, console):
         from flows.evaluation import evaluate_offline

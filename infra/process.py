@@ -12,6 +12,8 @@ from pathlib import Path
 
 import psutil
 
+LOOPBACK = "127.0.0.1"
+"""The address of a machine that only itself can reach."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -85,14 +87,14 @@ def _runs(process: psutil.Process) -> bool:
         return False
 
 
-def free_port() -> int:
-    """A port of 127.0.0.1 that is free now."""
+def free_port(host: str = LOOPBACK) -> int:
+    """A port that is free now on an address of this machine."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((host, 0))
         return probe.getsockname()[1]
 
 
-def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
+def port_is_free(port: int, host: str = LOOPBACK) -> bool:
     """Whether a server could listen on the port now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from tasks.evaluation.evaluate import evaluated
-from tasks.fleet.serving import is_served
+from tasks.evaluation.evaluate import evaluated, found_report
+from tasks.fleet.serving import evaluation_fleet, is_served
 from tasks.record.evaluation_report import EvaluationReport
 from tasks.record.run import Run
 from tasks.retry import retryable
@@ -13,6 +13,9 @@ from tasks.serve import serve_version
 @retryable(name="evaluate", task_run_name="{run.id}: evaluate version {version}")
 def evaluate_version(run: Run, version: int, dataset: Path | None = None) -> EvaluationReport:
     """Evaluate a version on a JSONL file, or on the run's held-out problems unless that was done already."""
-    if not is_served(run, version):
-        serve_version(run, version)
-    return evaluated(run, version, dataset)
+    if dataset is None and (found := found_report(run, version)):
+        return found
+    with evaluation_fleet(run, version) as fleet:
+        if not is_served(fleet, version):
+            serve_version(run, version, fleet)
+        return evaluated(fleet, version, dataset)

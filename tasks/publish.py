@@ -3,13 +3,13 @@
 from tasks.publishing.serving import publish_version
 from tasks.record.commits import PublishReport
 from tasks.record.run import Run
+from tasks.record.weight_version import WeightVersion
 from tasks.retry import retryable
-from tasks.training.update import Update
 
 
 @retryable(
-    name="publish-weights", task_run_name="{run.id} step {update.step}: publish version {update.version}"
+    name="publish-weights", task_run_name="{run.id} step {weights.step}: publish version {weights.number}"
 )
-def publish_weights(run: Run, update: Update) -> PublishReport:
+def publish_weights(run: Run, weights: WeightVersion) -> PublishReport:
     """Bring the new version to every engine, verified, or refuse it."""
-    return publish_version(run, update.version, update.parent)
+    return publish_version(run, weights)

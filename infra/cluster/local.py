@@ -1,4 +1,4 @@
-"""A Ray cluster of one machine, bound to 127.0.0.1, that lives and dies with the process that starts it."""
+"""A Ray cluster of one machine, bound to loopback, that lives and dies with the process that starts it."""
 
 import logging
 import os
@@ -13,11 +13,14 @@ from pathlib import Path
 import ray
 from ray._private import ray_constants
 
+from configs.cluster import LocalClusterConfig
 from configs.errors import UserError
+from infra.address import Address
+from infra.cluster.base import Cluster
 from infra.detached import spawn_detached
 from infra.home import Home
 from infra.identity import ProcessRef
-from infra.process import stop_tree
+from infra.process import LOOPBACK, stop_tree
 
 _LOGICAL_CPUS = 64
 """What all actors together may ask for. Placement must never wait: the cores are shared anyway."""
@@ -44,14 +47,14 @@ class ClusterError(UserError):
     """The cluster cannot be started."""
 
 
-class LocalCluster:
+class LocalCluster(Cluster):
     """The one-machine cluster of this process; a process has at most one.
 
     Its daemons, workers and what these spawn are killed when this process dies, however it dies. Other Ray
     clusters on the machine are neither joined nor disturbed.
     """
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, settings: LocalClusterConfig, home: Home) -> None:
         self._home = home
 
     def start(self) -> None:
@@ -86,6 +89,10 @@ class LocalCluster:
             shutil.copytree(logs, kept)
         shutil.rmtree(_folder(), ignore_errors=True)
 
+    def address(self) -> Address:
+        """The loopback address, both to listen on and to connect to."""
+        return Address(bind=LOOPBACK, advertised=LOOPBACK)
+
 
 def _hold_cluster(folder: Path, started: Future[None]) -> None:
     os.environ.update(_ENVIRONMENT)
@@ -98,7 +105,7 @@ def _hold_cluster(folder: Path, started: Future[None]) -> None:
             include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.ERROR,
-            _node_ip_address="127.0.0.1",
+            _node_ip_address=LOOPBACK,
             _temp_dir=str(folder),
         )
     except BaseException as error:

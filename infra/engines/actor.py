@@ -3,11 +3,12 @@
 from pathlib import Path
 
 from configs.engine import EngineConfig
+from infra.cluster.base import Cluster
 from infra.engines.client import EngineClient, EngineError
-from infra.engines.launch import HOST, Member, launch
+from infra.engines.launch import Member, launch
 from infra.engines.memory import await_release, used_bytes
 from infra.engines.server import EngineStartError, ServerProcess
-from infra.process import free_port, port_is_free
+from infra.process import port_is_free
 from infra.store import StoredFolder
 
 
@@ -18,12 +19,21 @@ class EngineActor:
     answers requests, the others' only /health.
     """
 
-    def __init__(self, config: EngineConfig, index: int, log: Path, rank: int = 0) -> None:
-        """`index` counts the run's engines from 0."""
+    def __init__(
+        self,
+        config: EngineConfig,
+        index: int,
+        log: Path,
+        cluster: Cluster,
+        rank: int = 0,
+    ) -> None:
+        """`index` counts the fleet's engines from 0; `cluster` tells the address of the machine that this is
+        made on."""
         self._config = config
         self._index = index
         self._rank = rank
-        self._server = ServerProcess(f"engine {index}", log, config.start_timeout_s)
+        self._address = cluster.address()
+        self._server = ServerProcess(f"engine {index}", log, config.start_timeout_s, self._address)
         self._memory_before: dict[str, int] = {}
 
     def start(self, weights: StoredFolder, probe: bool = False, meeting: str = "") -> str:
@@ -44,10 +54,10 @@ class EngineActor:
 
     def meeting(self) -> str:
         """A free port of this machine where the servers of one engine can meet, host:port."""
-        return f"{HOST}:{free_port()}"
+        return f"{self._address.advertised}:{self._address.free_port()}"
 
     def url(self) -> str:
-        """Where the started engine listens, such as `http://127.0.0.1:30000`; empty before `start`."""
+        """Where the started engine listens, such as `http://10.0.0.5:30000`; empty before `start`."""
         return self._server.url
 
     def alive(self, probe: bool = False) -> bool:
@@ -68,9 +78,9 @@ class EngineActor:
 
     def _port(self) -> int:
         if self._config.port is None:
-            return free_port()
+            return self._address.free_port()
         port = self._config.port + self._index
-        if not port_is_free(port):
+        if not port_is_free(port, self._address.bind):
             raise EngineStartError(
                 f"engine {self._index}: port {port} is taken: free it or change engine.port"
             )
@@ -78,7 +88,9 @@ class EngineActor:
 
     def _launch(self, model_path: Path, port: int, meeting: str) -> bool:
         self._memory_before = used_bytes() if self._config.devices else {}
-        return self._server.launch(launch(self._config, model_path, port, Member(self._rank, meeting)), port)
+        member = Member(self._rank, meeting)
+        server = launch(self._config, model_path, self._address.bind, port, member)
+        return self._server.launch(server, port)
 
 
 def _generates(url: str) -> bool:

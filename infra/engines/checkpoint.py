@@ -8,12 +8,14 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
+from configs.errors import RunFailure
+
 Shapes = Mapping[str, tuple[int, ...]]
 """Tensor names of a checkpoint to shapes."""
 _HEAD = "lm_head.weight"
 
 
-class WeightsMismatch(ValueError):
+class WeightsMismatch(RunFailure):
     """Offered weights do not fit the served model; nothing was changed."""
 
 

@@ -1,26 +1,22 @@
 """How a call to an engine can fail, and which failures may heal by themselves."""
 
-from typing import ClassVar
-
 from configs.errors import RunFailure
 
 
 class EngineError(RunFailure):
     """A call to an engine did not do what was asked."""
 
-    retryable: ClassVar[bool] = False
-
 
 class EngineUnreachable(EngineError):
     """Nothing answers at the address, the connection broke, or the engine is not ready yet."""
 
-    retryable = True
+    heals = True
 
 
 class EngineTimeout(EngineError):
     """No answer within the deadline."""
 
-    retryable = True
+    heals = True
 
 
 class EngineRefused(EngineError):

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from configs.engine import EmbeddedEngine, EngineConfig, SGLangEngine
 
-HOST = "127.0.0.1"
-
 
 class Member(NamedTuple):
     """Which of the machines that an engine spans: the first answers requests."""
@@ -34,21 +32,21 @@ ALONE = Member()
 """The member of an engine on one machine."""
 
 
-def launch(config: EngineConfig, model_path: Path, port: int, member: Member = ALONE) -> Launch:
-    """How to start the server that `config` asks for, on a port of 127.0.0.1."""
+def launch(config: EngineConfig, model_path: Path, host: str, port: int, member: Member = ALONE) -> Launch:
+    """How to start the server that `config` asks for, listening on a port of `host`."""
     if isinstance(config, SGLangEngine):
-        return _sglang(config, model_path, port, member)
-    return _embedded(config, model_path, port)
+        return _sglang(config, model_path, host, port, member)
+    return _embedded(config, model_path, host, port)
 
 
-def _embedded(config: EmbeddedEngine, model_path: Path, port: int) -> Launch:
+def _embedded(config: EmbeddedEngine, model_path: Path, host: str, port: int) -> Launch:
     return Launch(
         [
             sys.executable,
             "-m",
             "infra.engines.embedded",
             f"--model-path={model_path}",
-            f"--host={HOST}",
+            f"--host={host}",
             f"--port={port}",
             f"--threads={config.threads}",
             f"--dtype={config.dtype}",
@@ -60,10 +58,10 @@ def _embedded(config: EmbeddedEngine, model_path: Path, port: int) -> Launch:
     )
 
 
-def _sglang(config: SGLangEngine, model_path: Path, port: int, member: Member) -> Launch:
+def _sglang(config: SGLangEngine, model_path: Path, host: str, port: int, member: Member) -> Launch:
     options: dict[str, str | int | float | bool | None] = {
         "model-path": str(model_path),
-        "host": HOST,
+        "host": host,
         "port": port,
         "device": config.device,
         "dtype": config.dtype,

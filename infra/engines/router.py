@@ -6,20 +6,21 @@ from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from infra.cluster.base import Cluster
 from infra.engines import protocol
 from infra.engines.client import EngineClient
 from infra.engines.connection import Connection, parse
 from infra.engines.errors import EngineFailed, EngineTimeout, EngineUnreachable
 from infra.engines.generation import Generation, read_generation
-from infra.engines.launch import HOST, Launch
+from infra.engines.launch import Launch
 from infra.engines.protocol import Request, Response, SamplingParams
 from infra.engines.server import ServerProcess
-from infra.process import free_port, wait_until
+from infra.process import wait_until
 
 _ADMIN_TIMEOUT_S = 30.0
 
 
-def launch_router(port: int, metrics_port: int, timeout_s: float) -> Launch:
+def launch_router(host: str, port: int, metrics_port: int, timeout_s: float) -> Launch:
     """How to start a router without engines; it redoes on another what an engine did not answer in time.
 
     Round robin keeps the load even; the router's default would send all prompts with a common beginning to
@@ -31,9 +32,9 @@ def launch_router(port: int, metrics_port: int, timeout_s: float) -> Launch:
             "-m",
             "sglang_router",
             "launch",
-            f"--host={HOST}",
+            f"--host={host}",
             f"--port={port}",
-            f"--prometheus-host={HOST}",
+            f"--prometheus-host={host}",
             f"--prometheus-port={metrics_port}",
             "--policy=round_robin",
             f"--request-timeout-secs={math.ceil(timeout_s)}",
@@ -54,17 +55,20 @@ def launch_router(port: int, metrics_port: int, timeout_s: float) -> Launch:
 class RouterActor:
     """Starts, watches and stops a router, as EngineActor does an engine. All methods may be called again."""
 
-    def __init__(self, start_timeout_s: float, request_timeout_s: float, log: Path) -> None:
-        """`request_timeout_s` is how long an engine has for one prompt."""
-        self._server = ServerProcess("the router", log, start_timeout_s)
+    def __init__(self, start_timeout_s: float, request_timeout_s: float, log: Path, cluster: Cluster) -> None:
+        """`request_timeout_s` is how long an engine has for one prompt; `cluster` tells the address of the
+        machine that this is made on."""
+        self._address = cluster.address()
+        self._server = ServerProcess("the router", log, start_timeout_s, self._address)
         self._request_timeout_s = request_timeout_s
 
     def start(self) -> str:
         """Start the router, with no engine behind it, unless it is alive; its URL. EngineStartError."""
         while not self._server.alive():
             self._server.stop()
-            port = free_port()
-            self._server.launch(launch_router(port, free_port(), self._request_timeout_s), port)
+            port, metrics_port = self._address.free_port(), self._address.free_port()
+            server = launch_router(self._address.bind, port, metrics_port, self._request_timeout_s)
+            self._server.launch(server, port)
         return self.url()
 
     def url(self) -> str:

@@ -1,4 +1,4 @@
-"""A server process of the engine plane on a port of this machine."""
+"""A server process of the engine plane, on a port of this machine."""
 
 import subprocess
 import time
@@ -6,8 +6,9 @@ from pathlib import Path
 
 import psutil
 
+from infra.address import Address
 from infra.engines.client import EngineClient, EngineError
-from infra.engines.launch import HOST, Launch
+from infra.engines.launch import Launch
 from infra.process import log_tail, port_is_free, spawn, stop_tree
 
 _POLL_S = 0.1
@@ -15,6 +16,8 @@ _POLL_S = 0.1
 
 class EngineStartError(EngineError):
     """An engine or the router did not come up; the message ends with the last lines of its log."""
+
+    heals = True
 
 
 class ServerProcess:
@@ -24,17 +27,19 @@ class ServerProcess:
     it lives as long as the actor, and goes with it when the actor or its node is killed.
     """
 
-    def __init__(self, name: str, log: Path, timeout_s: float) -> None:
-        """`name` is for messages; `timeout_s` is engine.start_timeout_s, of every launch."""
+    def __init__(self, name: str, log: Path, timeout_s: float, address: Address) -> None:
+        """`name` is for messages; `timeout_s` is engine.start_timeout_s, of every launch; `address` is this
+        machine's."""
         self._name = name
         self._log = log
         self._timeout_s = timeout_s
+        self._address = address
         self._process: subprocess.Popen[bytes] | None = None
         self._client: EngineClient | None = None
 
     @property
     def url(self) -> str:
-        """Where the launched server listens, such as `http://127.0.0.1:30000`; empty before `launch`."""
+        """Where the launched server listens, such as `http://10.0.0.5:30000`; empty before `launch`."""
         return self._client.url if self._client else ""
 
     def launch(self, server: Launch, port: int) -> bool:
@@ -43,11 +48,11 @@ class ServerProcess:
         EngineStartError when it ends, or is not healthy in time.
         """
         self._process = process = spawn(server.command, self._log, server.env)
-        self._client = client = EngineClient(f"http://{HOST}:{port}")
+        self._client = client = EngineClient(self._address.url(port))
         deadline = time.monotonic() + self._timeout_s
         while not (_listens(process.pid, port) and client.healthy()):
             code = process.poll()
-            if code is not None and not port_is_free(port):
+            if code is not None and not port_is_free(port, self._address.bind):
                 return False
             if code is not None:
                 raise EngineStartError(f"{self._name} ended with code {code}: {log_tail(self._log)}")

@@ -16,6 +16,8 @@ from mlflow.server.constants import (
     SERVE_ARTIFACTS_ENV_VAR,
 )
 
+from infra.process import LOOPBACK
+
 
 def main() -> None:
     """Serve until terminated."""
@@ -31,7 +33,7 @@ def main() -> None:
         ARTIFACTS_DESTINATION_ENV_VAR: arguments.artifacts,
         SERVE_ARTIFACTS_ENV_VAR: "true",
     }
-    uvicorn.run("mlflow.server.fastapi_app:app", host="127.0.0.1", port=arguments.port, log_level="warning")
+    uvicorn.run("mlflow.server.fastapi_app:app", host=LOOPBACK, port=arguments.port, log_level="warning")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import socket
 import sys
 
 from infra.home import Home
+from infra.process import LOOPBACK
 from infra.services.environment import client_environment
 
 WORK_POOL = "overnight"
@@ -13,7 +14,7 @@ WORK_POOL = "overnight"
 
 def prefect_command(port: int) -> list[str]:
     """Prefect's API, UI and background services in one process."""
-    return [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    return [sys.executable, "-m", "prefect", "server", "start", "--host", LOOPBACK, "--port", str(port)]
 
 
 def prefect_environment(home: Home) -> dict[str, str]:

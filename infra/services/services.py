@@ -9,7 +9,7 @@ import psutil
 
 from infra.detached import spawn_detached
 from infra.home import Home
-from infra.process import log_tail, port_is_free, stop_tree, wait_until
+from infra.process import LOOPBACK, log_tail, port_is_free, stop_tree, wait_until
 from infra.services import crashes, programs
 from infra.services.environment import client_environment, connect
 from infra.services.errors import PortTakenError, ServiceError
@@ -34,7 +34,7 @@ class ServiceStatus:
 
 
 class Services:
-    """The servers of one state folder. They run on 127.0.0.1 and outlive the command that starts them."""
+    """The servers of one state folder. They run on loopback and outlive the command that starts them."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -190,7 +190,7 @@ def _worker_has_reported(record: ServiceRecord) -> bool:
 
 
 def _local(port: int) -> str:
-    return f"http://127.0.0.1:{port}"
+    return f"http://{LOOPBACK}:{port}"
 
 
 def _port(explicit: int | None, service: Literal["PREFECT", "MLFLOW"], default: int) -> int:

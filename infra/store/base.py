@@ -4,14 +4,14 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Protocol
 
-from configs.errors import UserError
+from configs.errors import RunFailure, UserError
 
 
-class KeyExistsError(FileExistsError):
+class KeyExistsError(RunFailure):
     """A create-only key is already there."""
 
 
-class KeyMissingError(FileNotFoundError):
+class KeyMissingError(RunFailure):
     """A key is not there."""
 
 
@@ -21,6 +21,8 @@ class StoreError(UserError):
 
 class StoreUnreachable(StoreError):
     """The store does not answer; it may do so later."""
+
+    heals = True
 
 
 class Store(Protocol):

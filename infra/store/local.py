@@ -187,8 +187,6 @@ class LocalStore:
     def _explained(self) -> Iterator[None]:
         try:
             yield
-        except (KeyExistsError, KeyMissingError):
-            raise
         except OSError as error:
             raise StoreError(
                 f"store.path {self._root} cannot be used ({error.strerror}: {error.filename}): "

@@ -226,8 +226,6 @@ class S3Store:
     def _disk_explained(self) -> Iterator[None]:
         try:
             yield
-        except KeyMissingError:
-            raise
         except OSError as error:
             raise StoreError(
                 f"this machine's copies cannot be kept ({error.strerror}: {error.filename or self._cache}): "

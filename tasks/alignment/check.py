@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from tasks.alignment.layers import compare_layers
-from tasks.fleet.engines import EngineFleet
+from tasks.fleet.engines import Fleet
 from tasks.probe.probe import Probe
 from tasks.probe.records import save_alignment
 from tasks.probe.report import AlignmentReport
 from tasks.publishing.publish import publish, score_all
 from tasks.publishing.staged import read_staged
-from tasks.publishing.transport import FromDisk
+from tasks.publishing.transports.disk import Disk
 from tasks.record.run import Run
 from tasks.training.recovery import ready_trainer
 
@@ -24,9 +24,10 @@ def check_alignment(run: Run, version: int, layers: bool = False) -> AlignmentRe
     staged, trainer = read_staged(run, version), ready_trainer(run)
     sequences = staged.probe.sequences
     staged = replace(staged, probe=Probe(sequences=sequences, logprobs=trainer.score(sequences)))
-    engines = EngineFleet(run).start(run.weights_key(version))
+    fleet = Fleet(run)
+    engines = fleet.start(run.weights_key(version))
     found: list[AlignmentReport] = []
-    publish(engines, staged, FromDisk(run), run.config.publish, judge=found.append)
+    publish(engines, staged, Disk(fleet=fleet), run.config.publish, judge=found.append)
     report = found[0]
     if layers:
         scored = score_all(engines, sequences)

@@ -9,6 +9,7 @@ from configs.engine import EngineConfig, SGLangEngine
 from configs.errors import UserError
 from configs.run import RunConfig
 from configs.store import LocalStoreConfig
+from infra.address import Address
 from infra.engines.checkpoint import WeightsMismatch, read_checkpoint
 from infra.home import Home
 from infra.process import port_is_free
@@ -19,15 +20,12 @@ from tasks.model.errors import TrainerError
 from tasks.model.recipe import publish_recipe
 from tasks.model.source import prepare_model, prepared_tokenizer
 from tasks.problems import build_source
-from tasks.publishing.mirror import mirror_root
 
 _SPARE_BYTES = 1 << 30
 _MODEL = 1
 """Copies of the model that the runs of a store share."""
 _CHECKPOINT_FACTOR = 3
 """Weights and Adam's two moments, relative to the weights."""
-_MIRROR_FACTOR = 3
-"""Copies of the served version, its parent and the one that is being made."""
 
 
 class PreflightError(UserError):
@@ -43,13 +41,13 @@ def preflight(config: RunConfig, home: Home) -> None:
     _check_architecture(config, model_path)
     _check_format(config, model_path)
     _check_vocabulary(config, model_path, home)
-    build_source(config.problems)
+    build_source(config)
     _check_store(config, home, model_path)
-    _check_mirror(config, home, model_path)
-    _check_engine(config.engine)
+    config.publish.transport.build().check(home, _weights_bytes(model_path))
+    _check_engine(config.engine, config.cluster.build(home).address())
 
 
-def _check_engine(engine: EngineConfig) -> None:
+def _check_engine(engine: EngineConfig, address: Address) -> None:
     if isinstance(engine, SGLangEngine) and not os.access(engine.python, os.X_OK):
         raise PreflightError(
             f"engine.python {engine.python} is not there: `make sglang-env` makes an environment with SGLang"
@@ -61,7 +59,7 @@ def _check_engine(engine: EngineConfig) -> None:
     if engine.port is None:
         return
     for port in range(engine.port, engine.port + engine.count):
-        if not port_is_free(port):
+        if not port_is_free(port, address.bind):
             raise PreflightError(f"engine.port {port} is taken: choose another, or leave it out")
 
 
@@ -113,26 +111,6 @@ def _check_store(config: RunConfig, home: Home, model_path: Path) -> None:
         raise PreflightError(
             f"the run store needs {needed >> 20} MiB and has {free >> 20} MiB free: "
             f"lower publish.keep_versions, free some, or set {place} elsewhere"
-        )
-
-
-def _check_mirror(config: RunConfig, home: Home, model_path: Path) -> None:
-    """This machine has room for its own copies of the weights, where it is to keep any."""
-    if config.publish.transport != "delta":
-        return
-    root = mirror_root(config, home)
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PreflightError(
-            f"publish.mirror {root} cannot be used ({error.strerror}): permit writing there, or set it to "
-            "another folder"
-        ) from None
-    free, needed = shutil.disk_usage(root).free, _MIRROR_FACTOR * _weights_bytes(model_path) + _SPARE_BYTES
-    if free < needed:
-        raise PreflightError(
-            f"publish.mirror needs {needed >> 20} MiB and {root} has {free >> 20} MiB free: free some, or "
-            "set it to another folder"
         )
 
 

@@ -4,13 +4,9 @@ import contextlib
 from concurrent.futures import ThreadPoolExecutor
 
 import ray
-from ray.exceptions import RayError
 
-from infra.cluster.local import LocalCluster
-from infra.engines.client import EngineTimeout
-from tasks.fleet.engines import EngineFleet
+from tasks.fleet.engines import Fleet, stop_fleets
 from tasks.model.stored import store_model
-from tasks.publishing.mirror import forget_mirror
 from tasks.record.run import Run
 from tasks.record.versions import exported_versions
 from tasks.reporting.tracking import TRACKER, TrackingActor
@@ -21,16 +17,17 @@ from tasks.training.recovery import ready_trainer
 def provision(run: Run, trainer: bool = True) -> None:
     """Start the Ray cluster and on it the engines, the trainer at its newest commit, and the tracker.
 
-    `trainer` false brings up engines only, for evaluation. Engines that are to hold quantised weights start
-    with the first publish, before which there are none.
+    `trainer` false brings up engines only, for evaluation, if that does not start its own. Engines that are
+    to hold quantised weights start with the first publish, before which there are none.
     """
-    LocalCluster(run.home).start()
-    weights = _starting_weights(run, store_model(run))
+    needed = trainer or run.config.evaluation.engines is None
+    run.config.cluster.build(run.home).start()
+    weights = _starting_weights(run, store_model(run)) if needed else None
     ray.remote(TrackingActor).options(
         name=TRACKER, namespace=run.namespace, get_if_exists=True, lifetime="detached", num_cpus=0
     ).remote(run)
     with ThreadPoolExecutor(max_workers=2) as pool:
-        engines_up = pool.submit(EngineFleet(run).start, weights) if weights else None
+        engines_up = pool.submit(Fleet(run).start, weights) if weights else None
         if trainer:
             pool.submit(ready_trainer, run).result()
         if engines_up:
@@ -48,12 +45,9 @@ def release(run: Run) -> None:
     """Stop engines, trainer and cluster; fine when some or all of them are gone."""
     try:
         if ray.is_initialized():
-            fleet = EngineFleet(run)
-            if run.config.publish.transport == "delta":
-                with contextlib.suppress(EngineTimeout, RayError):
-                    fleet.on_machines(forget_mirror, run)
-            fleet.stop()
+            run.config.publish.transport.build().forget(run)
+            stop_fleets(run)
             with contextlib.suppress(TrainerLost, TimeoutError):
                 TrainerGroup.connect(run).stop()
     finally:
-        LocalCluster(run.home).stop()
+        run.config.cluster.build(run.home).stop()

@@ -1,4 +1,4 @@
-"""Asking engines every problem of an evaluation and reading their answers."""
+"""Asking engines every problem of an evaluation and grading their answers."""
 
 import logging
 from collections.abc import Sequence
@@ -12,11 +12,13 @@ from infra.engines.client import Generation, SamplingParams
 from infra.engines.router import Servers
 from tasks.fleet.dispatch import Request, dispatch, sampling_seed
 from tasks.record.samples import Problem
-from tasks.reward.boxed_integer import read_answer
-from tasks.reward.responses import decode_responses
+from tasks.reward.base import Grade, Reward
+from tasks.reward.responses import grade_responses
 from tasks.rollout.generate import PromptLengthError
 
 log = logging.getLogger(__name__)
+
+_WRONG = Grade(reward=0.0)
 
 
 class EvaluationError(RunFailure):
@@ -25,15 +27,20 @@ class EvaluationError(RunFailure):
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers to one problem; None is a response without a readable integer in a closed box."""
+    """The grades of the answers to one problem."""
 
     problem: Problem
-    greedy: int | None
-    sampled: tuple[int | None, ...]
+    greedy: Grade
+    sampled: tuple[Grade, ...]
     truncated: int
     """Responses cut at the longest length."""
     asked: bool = True
-    """False when the prompt did not fit in the engine's context, which leaves every answer None."""
+    """False when the prompt did not fit in the engine's context, which makes every answer a wrong one."""
+
+    @property
+    def grades(self) -> tuple[Grade, ...]:
+        """Of the greedy answer, then of the sampled ones."""
+        return (self.greedy, *self.sampled)
 
 
 def collect_answers(
@@ -50,11 +57,11 @@ def collect_answers(
     samples = config.evaluation.samples
     requests = [request for n in fitting for request in _requests(prompts[n], n, config, dataset)]
     generations = iter(dispatch(servers, requests, config.engine.batch_size))
-    answers = [Answers(problem, None, (None,) * samples, 0, asked=False) for problem in problems]
+    answers = [Answers(problem, _WRONG, (_WRONG,) * samples, 0, asked=False) for problem in problems]
+    reward = config.reward.build()
     for number in fitting:
-        answers[number] = _read(
-            problems[number], [next(generations) for _ in range(1 + samples)], tokenizer, version
-        )
+        given = [next(generations) for _ in range(1 + samples)]
+        answers[number] = _graded(problems[number], given, reward, tokenizer, version)
     return answers
 
 
@@ -96,8 +103,12 @@ def _max_new_tokens(config: RunConfig) -> int:
     return config.evaluation.max_new_tokens or config.rollout.max_new_tokens
 
 
-def _read(
-    problem: Problem, generations: list[Generation], tokenizer: PreTrainedTokenizerBase, version: int
+def _graded(
+    problem: Problem,
+    generations: list[Generation],
+    reward: Reward,
+    tokenizer: PreTrainedTokenizerBase,
+    version: int,
 ) -> Answers:
     for generation in generations:
         if generation.finish_reason == "abort":
@@ -107,7 +118,7 @@ def _read(
                 raise EvaluationError(
                     f"problem {problem.id} was answered by version {span.version}, not {version}"
                 )
-    texts = decode_responses(tokenizer, [generation.tokens for generation in generations])
-    greedy, *sampled = [read_answer(problem, text) for text in texts]
+    responses = [generation.tokens for generation in generations]
+    greedy, *sampled = grade_responses(reward, problem, responses, tokenizer)
     truncated = sum(generation.finish_reason == "length" for generation in generations)
     return Answers(problem, greedy, tuple(sampled), truncated)

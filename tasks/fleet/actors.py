@@ -34,6 +34,12 @@ def named_actor(run: Run, name: str, kind: type, *arguments: object, devices: in
     )
 
 
+def actor_names(run: Run) -> list[str]:
+    """Names of all the run's actors."""
+    actors = ray.util.list_named_actors(all_namespaces=True)
+    return [actor["name"] for actor in actors if actor["namespace"] == run.namespace]
+
+
 def stop_actor(run: Run, name: str) -> None:
     """Stop an actor and its server; fine when it is not there."""
     if actor := find_actor(run, name):

@@ -1,31 +1,35 @@
-"""The run's engines: named Ray actors, each with a server process of its own."""
+"""Fleets of engines of a run: named Ray actors, each with a server process of its own."""
 
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import ray
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from configs.engine import EngineConfig
 from infra.engines.actor import EngineActor
 from infra.engines.client import EngineClient, EngineError, EngineTimeout
 from infra.engines.router import Servers
 from infra.store import StoredFolder
-from tasks.fleet.actors import find_actor, named_actor, stop_actor
-from tasks.fleet.router import RunRouter
+from tasks.fleet.actors import actor_names, find_actor, named_actor, stop_actor
+from tasks.fleet.router import FleetRouter
 from tasks.record.run import Run
 
 T = TypeVar("T")
+Role = Literal["rollout", "evaluation"]
 _CALL_TIMEOUT_S = 30
+_OF_A_FLEET = re.compile(r"(evaluation-v\d+-)?(router|engine-\d+(-node-\d+)?)")
 
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine of a run, by name."""
+    """An engine of a fleet, by name."""
 
     name: str
     client: EngineClient
@@ -38,29 +42,41 @@ def on_all(engines: list[Engine], action: Callable[[Engine], T]) -> list[T]:
     return [call.result() for call in calls]
 
 
-class EngineFleet:
-    """Driver-side view of a run's engines. Stateless: actors are found by name, started when missing."""
+@dataclass(frozen=True)
+class Fleet:
+    """Driver-side view of the engines of a role. Stateless: actors are found by name, started when missing.
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._router = RunRouter(run) if run.config.engine.router else None
+    The rollout fleet moves from version to version; an evaluation fleet is bound to one, so that several can
+    be up at once, each with names, logs, ports and a router of its own.
+    """
+
+    run: Run
+    role: Role = "rollout"
+    version: int | None = None
+    """What an evaluation fleet is bound to."""
+
+    @property
+    def engine(self) -> EngineConfig:
+        """How many engines there are, and how each is laid out; engine.port is the rollout fleet's."""
+        engine, count = self.run.config.engine, self.run.config.evaluation.engines
+        return engine if self.role == "rollout" else engine.model_copy(update={"count": count, "port": None})
 
     def start(self, weights_key: str, probe: bool = False) -> list[Engine]:
         """Every engine up and healthy; those that already are stay as they are.
 
         An engine that has to be started loads the folder `weights_key` of the run's store, which its machine
-        fetches within engine.start_timeout_s, and takes no traffic until a version was
-        published to it, since it carries no weight version yet. Calls have the deadline of a publish.
+        fetches within engine.start_timeout_s, and takes no traffic until a version was published to it, since
+        it carries no weight version yet. Calls have the deadline of a publish.
         `probe` also starts those anew that hang with open ports. No engine is behind the router from here on
         until `servers` puts it there: one started anew may have the address of the one before.
         """
         if self._router:
             self._router.serve([])
-        engines = [self._actors(index) for index in range(self._run.config.engine.count)]
-        weights = StoredFolder(self._run.config.store, self._run.home, weights_key)
+        engines = [self._actors(index) for index in range(self.engine.count)]
+        weights = StoredFolder(self.run.config.store, self.run.home, weights_key)
         with ThreadPoolExecutor(max_workers=len(engines)) as pool:
             urls = list(pool.map(lambda actors: self._started(actors, weights, probe), engines))
-        deadline_s = self._run.config.publish.timeout_s
+        deadline_s = self.run.config.publish.timeout_s
         return [Engine(name, _client(url, deadline_s)) for name, url in zip(self._names(), urls, strict=True)]
 
     def serving(self, version: int) -> list[Engine]:
@@ -83,9 +99,9 @@ class EngineFleet:
 
         EngineTimeout at the deadline of a publish.
         """
-        timeout_s = self._run.config.publish.timeout_s
+        timeout_s = self.run.config.publish.timeout_s
         deadline = time.monotonic() + timeout_s
-        actors = [actor for name in self._all_members() if (actor := find_actor(self._run, name))]
+        actors = [actor for name in self._all_members() if (actor := find_actor(self.run, name))]
         nodes = ray.get([actor.__ray_call__.remote(_node_of) for actor in actors], timeout=_CALL_TIMEOUT_S)
         calls = [
             ray.remote(action)
@@ -111,11 +127,20 @@ class EngineFleet:
         if self._router:
             self._router.stop()
         for name in self._all_members():
-            stop_actor(self._run, name)
+            stop_actor(self.run, name)
+
+    @property
+    def _router(self) -> FleetRouter | None:
+        return FleetRouter(self.run, f"{self._prefix}router", self.engine) if self.engine.router else None
+
+    @property
+    def _prefix(self) -> str:
+        """What the names of the fleet's actors and logs begin with."""
+        return "" if self.role == "rollout" else f"{self.role}-v{self.version}-"
 
     def _reachable(self) -> Iterator[Engine]:
         for name in self._names():
-            actor = find_actor(self._run, name)
+            actor = find_actor(self.run, name)
             if actor is None:
                 continue
             try:
@@ -123,43 +148,50 @@ class EngineFleet:
             except RayError:
                 continue
             if url:
-                yield Engine(name, _client(url, self._run.config.rollout.timeout_s))
+                yield Engine(name, _client(url, self.run.config.rollout.timeout_s))
 
     def _started(self, actors: list[Any], weights: StoredFolder, probe: bool) -> str:
         """The engine's URL. The servers of an engine on several machines start and end together."""
-        timeout_s = self._run.config.engine.start_timeout_s + 60
+        timeout_s = self.engine.start_timeout_s + 60
         meeting = ""
         if len(actors) > 1:
             if not all(ray.get([actor.alive.remote(probe) for actor in actors], timeout=timeout_s)):
                 ray.get([actor.stop.remote() for actor in actors], timeout=timeout_s)
             meeting = ray.get(actors[0].meeting.remote(), timeout=timeout_s)
-        return ray.get([actor.start.remote(weights, probe, meeting) for actor in actors], timeout=timeout_s)[
-            0
-        ]
+        starting = [actor.start.remote(weights, probe, meeting) for actor in actors]
+        return ray.get(starting, timeout=timeout_s)[0]
 
     def _names(self) -> list[str]:
-        return [f"engine-{index}" for index in range(self._run.config.engine.count)]
+        return [f"{self._prefix}engine-{index}" for index in range(self.engine.count)]
 
     def _members(self, index: int) -> list[str]:
         """Names of an engine's actors, one a machine; the first has the engine's."""
         name = self._names()[index]
-        return [name, *(f"{name}-node-{rank}" for rank in range(1, self._run.config.engine.machines))]
+        return [name, *(f"{name}-node-{rank}" for rank in range(1, self.engine.machines))]
 
     def _all_members(self) -> list[str]:
-        return [name for index in range(self._run.config.engine.count) for name in self._members(index)]
+        return [name for index in range(self.engine.count) for name in self._members(index)]
 
     def _actors(self, index: int) -> list[Any]:
-        config, logs = self._run.config.engine, self._run.home.logs / self._run.id
+        config, logs = self.engine, self.run.home.logs / self.run.id
+        cluster = self.run.config.cluster.build(self.run.home)
         return [
             named_actor(
-                self._run,
+                self.run,
                 name,
                 EngineActor,
-                *(config, index, logs / f"{name}.log", rank),
+                *(config, index, logs / f"{name}.log", cluster, rank),
                 devices=config.devices,
             )
             for rank, name in enumerate(self._members(index))
         ]
+
+
+def stop_fleets(run: Run) -> None:
+    """Stop every engine and router that the run has, of whatever role and however many."""
+    for name in actor_names(run):
+        if _OF_A_FLEET.fullmatch(name):
+            stop_actor(run, name)
 
 
 @lru_cache(maxsize=256)

@@ -7,6 +7,7 @@ from tasks.grading.grade import grade_batch
 from tasks.grading.metrics import reward_metrics
 from tasks.model.source import prepared_tokenizer
 from tasks.record.batches import read_batch, store_batch
+from tasks.record.interval import Interval
 from tasks.record.run import Run
 from tasks.record.samples import BatchRef
 from tasks.rollout.metrics import rollout_metrics
@@ -21,8 +22,8 @@ class Graded:
     rollouts: Rollouts
     """What was graded."""
     metrics: dict[str, float]
-    seconds: float
-    """How long grading took."""
+    interval: Interval
+    """When it was graded."""
 
     @property
     def step(self) -> int:
@@ -32,9 +33,9 @@ class Graded:
 
 def graded_of(run: Run, rollouts: Rollouts) -> Graded:
     """Grade a stored rollout batch and store the result."""
-    started = time.monotonic()
+    started = time.time()
     tokenizer = prepared_tokenizer(run.config.model, run.home)
-    graded = grade_batch(read_batch(run.store, rollouts.ref), tokenizer)
+    graded = grade_batch(read_batch(run.store, rollouts.ref), run.config.reward.build(), tokenizer)
     ref = store_batch(run.store, run.step_key(rollouts.ref.step, "graded.parquet"), graded)
     metrics = reward_metrics(graded) | rollout_metrics(graded)
-    return Graded(ref, rollouts, metrics, time.monotonic() - started)
+    return Graded(ref, rollouts, metrics, Interval.since(started))

@@ -2,19 +2,16 @@
 
 import contextlib
 
-from pydantic import BaseModel, ConfigDict
-
 from infra.store.base import KeyExistsError
 from tasks.model.source import prepared_tokenizer
 from tasks.problems import build_source
 from tasks.record.run import Run
-from tasks.record.stored import read_record
+from tasks.record.stored import Record, create_record, read_record
 
 
-class Probe(BaseModel):
+class Probe(Record):
     """Fixed token sequences and the trainer's log-probabilities of their tokens[1:] at temperature 1."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
     sequences: list[list[int]]
     logprobs: list[list[float]]
 
@@ -22,7 +19,7 @@ class Probe(BaseModel):
 def probe_sequences(run: Run) -> list[list[int]]:
     """The run's fixed probe: token sequences of its first training prompts."""
     count = run.config.publish.probe_sequences
-    problems = build_source(run.config.problems).training(run.config.seed, 0, count)
+    problems = build_source(run.config).training(run.config.seed, 0, count)
     tokenizer = prepared_tokenizer(run.config.model, run.home)
     return [tokenizer(problem.prompt).input_ids for problem in problems]
 
@@ -30,7 +27,7 @@ def probe_sequences(run: Run) -> list[list[int]]:
 def save_probe(run: Run, version: int, probe: Probe) -> None:
     """Keep what the trainer gave with a version; what an earlier try kept stays."""
     with contextlib.suppress(KeyExistsError):
-        run.store.create(_key(run, version), probe.model_dump_json().encode())
+        create_record(run.store, _key(run, version), probe)
 
 
 def read_probe(run: Run, version: int) -> Probe:

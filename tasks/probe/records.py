@@ -3,7 +3,7 @@
 from tasks.model.source import prepared_tokenizer
 from tasks.probe.report import AlignmentReport, EngineAlignment, Misaligned
 from tasks.record.run import Run
-from tasks.record.stored import read_record
+from tasks.record.stored import read_record, replace_record
 
 
 def save_alignment(run: Run, report: AlignmentReport) -> AlignmentReport:
@@ -17,7 +17,7 @@ def save_alignment(run: Run, report: AlignmentReport) -> AlignmentReport:
         return engine.model_copy(update={"worst": worst})
 
     told = report.model_copy(update={"engines": tuple(map(with_text, report.engines))})
-    run.store.replace(_key(run, report.version), told.model_dump_json(indent=1).encode())
+    replace_record(run.store, _key(run, report.version), told)
     return told
 
 

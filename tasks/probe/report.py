@@ -5,17 +5,18 @@ from math import inf, isnan
 from pydantic import BaseModel, ConfigDict
 
 from configs.errors import RunFailure
+from tasks.record.stored import Record
 
 
 class Misaligned(RunFailure):
     """Trainer and engine disagree about the same tokens by more than the tolerance."""
 
 
-class _Record(BaseModel):
+class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
-class TokenDifference(_Record):
+class TokenDifference(_Part):
     """A token of the probe as trainer and engine score it, nats."""
 
     sequence: int
@@ -34,7 +35,7 @@ class TokenDifference(_Record):
         return abs(self.trainer - self.engine)
 
 
-class EngineAlignment(_Record):
+class EngineAlignment(_Part):
     """An engine against the trainer: |difference| of log-probabilities over the probe's tokens, nats."""
 
     engine: str
@@ -46,7 +47,7 @@ class EngineAlignment(_Record):
     """Tokens with the largest differences, the largest first."""
 
 
-class ModuleDifference(_Record):
+class ModuleDifference(_Part):
     """What a module of the trainer puts out, against the same module of the exported checkpoint."""
 
     module: str
@@ -57,7 +58,7 @@ class ModuleDifference(_Record):
     """The same, over the checkpoint's largest |value|."""
 
 
-class LayerAlignment(_Record):
+class LayerAlignment(_Part):
     """Which side is off, told by the exported checkpoint as transformers computes it in fp32."""
 
     tolerance: float
@@ -75,7 +76,7 @@ class LayerAlignment(_Record):
         return next((each.module for each in self.modules if not each.relative <= self.tolerance), None)
 
 
-class AlignmentReport(_Record):
+class AlignmentReport(Record):
     """All engines against the trainer, by the log-probabilities of fixed token sequences."""
 
     version: int

@@ -21,7 +21,7 @@ def worked_solution(problem: Problem) -> str:
     return f" {_WORK[problem.family](a, b)} {boxed(problem.answer)}"
 
 
-def boxed(answer: int) -> str:
+def boxed(answer: str) -> str:
     r"""`\boxed{answer}`."""
     return rf"\boxed{{{answer}}}"
 

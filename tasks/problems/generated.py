@@ -32,7 +32,7 @@ class Family:
         return Problem(
             id=f"{self.name}-{a}-{b}",
             prompt=self.prompt(a, b),
-            answer=self.answer(a, b),
+            answer=str(self.answer(a, b)),
             response_prefix=self.response_prefix,
             family=self.name,
         )

@@ -11,21 +11,22 @@ from configs.loading import describe
 from configs.problems import JsonlProblems, ProblemsConfig
 from tasks.problems.base import DataError
 from tasks.record.samples import Problem
-from tasks.reward.integers import read_integer
+from tasks.reward.base import Reward
 
 
-def read_problems(path: Path, template: str) -> list[Problem]:
+def read_problems(path: Path, template: str, reward: Reward) -> list[Problem]:
     """Every problem of the file, in its order; `{problem}` in the template is replaced by its text.
 
     Blank lines are skipped; the same problem may stand in the file more than once.
-    Raises DataError, one line with file and line number, for a line that is not such a problem.
+    Raises DataError, one line with file and line number, for a line that is not such a problem, or whose
+    answer the reward cannot take.
     """
     try:
         data = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}): give the path of a JSONL file") from None
     problems = [
-        _parse(line, template, where=f"{path}:{number}")
+        _parse(line, template, reward, where=f"{path}:{number}")
         for number, line in enumerate(data.split(b"\n"), start=1)
         if line.strip()
     ]
@@ -46,10 +47,10 @@ def prompt_template(config: ProblemsConfig) -> str:
 class JsonlSource:
     """Training goes through the file again and again, in a new order each time; see ProblemSource."""
 
-    def __init__(self, config: JsonlProblems) -> None:
+    def __init__(self, config: JsonlProblems, reward: Reward) -> None:
         self._training: list[Problem] = []
         self._held_out: list[Problem] = []
-        for problem in read_problems(config.path, config.template):
+        for problem in read_problems(config.path, config.template, reward):
             held_out = zlib.crc32(problem.prompt.encode()) < config.held_out_fraction * 2**32
             (self._held_out if held_out else self._training).append(problem)
         if not self._training:
@@ -77,27 +78,30 @@ class JsonlSource:
         return shuffled
 
 
-def _to_integer(value: object) -> int:
-    integer = read_integer(str(value)) if isinstance(value, int | float | str) else None
-    if integer is None or isinstance(value, bool):
-        raise ValueError(f"must be an integer of at most 64 bits, not {str(value)[:40]!r}")
-    return integer
+def _to_text(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"must be text or a number, not {str(value)[:40]!r}")
+    return str(value)
 
 
 class _Line(BaseModel):
     problem: str = Field(min_length=1)
-    answer: Annotated[int, BeforeValidator(_to_integer)]
+    answer: Annotated[str, BeforeValidator(_to_text)]
     id: str | int | None = None
 
 
-def _parse(line: bytes, template: str, where: str) -> Problem:
+def _parse(line: bytes, template: str, reward: Reward, where: str) -> Problem:
     try:
         row = _Line.model_validate_json(line)
     except ValidationError as error:
         raise DataError(f"{where}: {describe(error)}") from None
+    try:
+        answer = reward.check_gold(row.answer)
+    except ValueError as error:
+        raise DataError(f"{where}: answer: {error}") from None
     number = where.rsplit(":", 1)[1]
     return Problem(
         id=number if row.id is None else str(row.id),
         prompt=template.replace("{problem}", row.problem),
-        answer=row.answer,
+        answer=answer,
     )

@@ -20,9 +20,9 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from configs.reward import BoxedIntegerReward
 from tasks.problems.arithmetic import FAMILIES, arithmetic_source, boxed, worked_solution
 from tasks.record.samples import Problem
-from tasks.reward.boxed_integer import grade
 from tasks.reward.responses import decode_responses
 
 log = logging.getLogger(__name__)
@@ -110,11 +110,11 @@ def build_model(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> LlamaForC
 
 def guessed_solution(problem: Problem, right: float, rng: random.Random) -> str:
     """An answer without any work: right with the given probability, else near the answer."""
-    answer = problem.answer
+    answer = int(problem.answer)
     if rng.random() >= right:
         miss = rng.choice([-100, -20, -10, -9, -3, -2, -1, 1, 2, 3, 9, 10, 20, 100])
         answer = max(0, answer + miss) % 1000
-    return f" {boxed(answer)}"
+    return f" {boxed(str(answer))}"
 
 
 class SupervisedTraining:
@@ -208,8 +208,10 @@ def accuracy(
         pad_token_id=tokenizer.pad_token_id,
     )
     responses = output_BT[:, prompts.input_ids.shape[1] :].tolist()
+    reward = BoxedIntegerReward().build()
     texts = decode_responses(tokenizer, responses)
-    return sum(map(grade, problems, texts)) / len(problems)
+    graded = [reward.grade(problem, text) for problem, text in zip(problems, texts, strict=True)]
+    return sum(grade.is_right for grade in graded) / len(problems)
 
 
 def main() -> None:

@@ -16,8 +16,7 @@ from tasks.model.bridge.checkpoint import HfCheckpoint, copy_companions
 from tasks.model.bridge.writer import write_checkpoint
 from tasks.record.manifest import Manifest, TensorEntry
 from tasks.record.run import Run
-from tasks.record.stored import read_record
-from tasks.record.versions import exported_versions, read_manifest
+from tasks.record.versions import exported_versions, read_manifest, read_version
 
 _KEPT_DTYPE = torch.bfloat16
 """Of what a quantised checkpoint keeps in high precision, as published ones have it."""
@@ -40,7 +39,7 @@ def export_version(run: Run, version: int, target: Path, format_name: str | None
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ExportError(f"{target} is there already and not an empty folder: give another")
     source = run.store.local(run.weights_key(version))
-    manifest = read_record(run.store, f"{run.weights_key(version)}/manifest.json", Manifest)
+    manifest = read_manifest(run, read_version(run, version))
     try:
         with folders.atomic(target.absolute()) as partial:
             return convert(source, manifest, partial, format_name)
@@ -79,7 +78,7 @@ def _check_version(run: Run, version: int) -> None:
         return
     has = f"it has those of {', '.join(map(str, kept))}" if kept else "it has none yet"
     try:
-        read_manifest(run, version)
+        read_version(run, version)
     except KeyMissingError:
         raise ExportError(f"run {run.id} has no version {version}: {has}") from None
     raise ExportError(

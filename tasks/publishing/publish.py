@@ -12,8 +12,9 @@ from tasks.probe.report import AlignmentReport, Misaligned
 from tasks.publishing.cached_prefix import cache_prefixes, prefix_difference, score_after_prefixes
 from tasks.publishing.layout import differences
 from tasks.publishing.staged import StagedVersion
-from tasks.publishing.transport import Transfer
+from tasks.publishing.transports.base import Transfer
 from tasks.record.commits import PublishReport
+from tasks.record.interval import Interval
 
 Judge = Callable[[AlignmentReport], None]
 """Takes the comparison of engines and trainer; raises Misaligned to refuse the version."""
@@ -21,6 +22,8 @@ Judge = Callable[[AlignmentReport], None]
 
 class PublishRefused(RunFailure):
     """An engine does not hold the weights that the trainer does; the version was not announced."""
+
+    heals = True
 
 
 def publish(
@@ -42,11 +45,11 @@ def _publish(
 ) -> PublishReport:
     on_all(engines, lambda engine: engine.client.stamp(UNSTAMPED))
     on_all(engines, lambda engine: cache_prefixes(engine, staged.probe))
-    started = time.monotonic()
+    started, paused = time.time(), time.monotonic()
     on_all(engines, lambda engine: engine.client.pause())
     try:
-        sent = transfer(engines, staged)
-        transferred = time.monotonic()
+        sent = transfer.transfer(engines, staged)
+        transfer_seconds = time.monotonic() - paused
         hashes = dict(on_all(engines, lambda engine: (engine.name, _verified_hash(engine, staged))))
     finally:
         on_all(engines, lambda engine: engine.client.resume())
@@ -65,11 +68,10 @@ def _publish(
     on_all(engines, lambda engine: engine.client.stamp(staged.version))
     return PublishReport(
         transport=transfer.name,
-        transfer_seconds=transferred - started,
-        seconds=time.monotonic() - started,
-        bytes=staged.manifest.bytes,
+        transfer_seconds=transfer_seconds,
+        interval=Interval.since(started),
         sent_bytes=sent,
-        gb_per_second=staged.manifest.bytes * len(engines) / (transferred - started) / 1e9,
+        gb_per_second=staged.manifest.bytes * len(engines) / transfer_seconds / 1e9,
         engine_hashes=hashes,
         probe_abs_diff_max=alignment.max,
     )

@@ -4,17 +4,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from infra.store import StoredFolder
+from infra.store.base import KeyMissingError
 from tasks.probe.probe import Probe, read_probe
 from tasks.record.manifest import Manifest
 from tasks.record.run import Run
-from tasks.record.stored import read_record
+from tasks.record.versions import read_manifest, read_version
+from tasks.record.weight_version import WeightVersion
 
 
 @dataclass(frozen=True)
 class StagedVersion:
-    """Everything that is needed to bring a weight version to an engine, and to check that it is there."""
+    """A version with all that is needed to bring it to an engine, and to check that it is there."""
 
-    version: int
+    weights: WeightVersion
     folder: Path
     """Where its checkpoint lies on a machine that has it."""
     manifest: Manifest
@@ -26,10 +28,18 @@ class StagedVersion:
         """The checkpoint on this machine, fetched where it is not here."""
         return self.stored.local() if self.stored else self.folder
 
+    @property
+    def version(self) -> int:
+        """Its number."""
+        return self.weights.number
 
-def read_staged(run: Run, version: int) -> StagedVersion:
+
+def read_staged(run: Run, number: int) -> StagedVersion:
     """A version that was staged before; KeyMissingError when it was not, or its folder was pruned."""
-    key = run.weights_key(version)
-    manifest = read_record(run.store, f"{key}/manifest.json", Manifest)
+    weights = read_version(run, number)
+    manifest, probe = read_manifest(run, weights), read_probe(run, number)
+    key = run.weights_key(number)
+    if key not in run.store.list_folders(f"{run.id}/weights"):
+        raise KeyMissingError(f"{key}: the weights of version {number} are not in the store")
     stored = None if run.store.shared else StoredFolder(run.config.store, run.home, key)
-    return StagedVersion(version, run.store.folder(key), manifest, read_probe(run, version), stored)
+    return StagedVersion(weights, run.store.folder(key), manifest, probe, stored)

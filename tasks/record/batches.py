@@ -20,11 +20,14 @@ class BatchUnreadable(RunFailure):
 
 
 def read_batch(store: Store, ref: BatchRef) -> RolloutBatch:
-    """The batch that a reference names; BatchUnreadable when the store holds another."""
+    """The batch that a reference names.
+
+    BatchUnreadable when the store holds another, RecordUnreadable when a newer release wrote it.
+    """
     data = store.read(ref.key)
     try:
         if batch_hash(data) == ref.sha256:
-            return RolloutBatch.from_parquet(data)
+            return RolloutBatch.from_parquet(data, ref.key)
     except ValueError:
         pass
     raise BatchUnreadable(

@@ -1,10 +1,17 @@
 """The record of finished steps. Resume, the ledger and MLflow all follow from it."""
 
+from collections.abc import Iterable
+from functools import reduce
+
 from pydantic import BaseModel, ConfigDict
 
 from infra.store.base import KeyExistsError, Store
+from tasks.record.credit import VersionCredit
+from tasks.record.earlier import commit_from_schema_1
+from tasks.record.interval import Interval
 from tasks.record.samples import BatchRef
-from tasks.record.stored import read_record
+from tasks.record.stored import Document, Record, create_record, read_record
+from tasks.record.weight_version import WeightVersion
 
 
 class PublishReport(BaseModel):
@@ -14,10 +21,8 @@ class PublishReport(BaseModel):
     transport: str
     transfer_seconds: float
     """Time until every engine had loaded the tensors."""
-    seconds: float
-    """Time of the whole publish, with hashes, probe and stamp."""
-    bytes: int
-    """Size of the weights, bytes."""
+    interval: Interval
+    """Of the whole publish, with hashes, probe and stamp."""
     sent_bytes: int
     """What travelled to all engines, or to their machines, in the try that succeeded."""
     gb_per_second: float
@@ -28,28 +33,43 @@ class PublishReport(BaseModel):
     """Largest |trainer - engine| log-probability over the probe tokens of all engines, nats."""
 
 
-class StepCommit(BaseModel):
+class StepCommit(Record):
     """A finished step. Step 0 is the initial weights: version 0, without a batch."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
-    step: int
-    version: int
-    parent_version: int | None
-    weights_hash: str
-    recipe: str
-    """Number format and transport of the published weights, such as `float32/disk` or `fp8_block/disk`."""
+    schema_number = 2
+    weights: WeightVersion
+    """The version that the step made."""
     batch: BatchRef | None
-    prompt_cursor: int
-    """Prompts that the run's steps have drawn so far."""
-    rng_seed: int
+    cursor: int
+    """Number of the run's next problem, after those that the batch was read up to."""
+    seed: int
     """Seed of prompts and sampling; with step, prompt and sample number it gives every random stream."""
     checkpoint: str | None
     """Store key of the trainer checkpoint after this step, when one was written."""
     publish: PublishReport
+    credits: tuple[VersionCredit, ...]
+    """What the batch says of the versions that generated it."""
+    stages: dict[str, Interval]
+    """When each stage of the step was at work."""
     metrics: dict[str, float]
     """Metric name (`reward/mean`) to value, as MLflow receives them."""
     created_at: float
     """Unix time, seconds."""
+
+    @classmethod
+    def upgraded(cls, document: Document) -> Document:
+        """See Record."""
+        return commit_from_schema_1(document)
+
+    @property
+    def step(self) -> int:
+        """The step that is finished."""
+        return self.weights.step
+
+    @property
+    def version(self) -> int:
+        """Number of the version that it made."""
+        return self.weights.number
 
 
 class CommitLog:
@@ -66,10 +86,10 @@ class CommitLog:
         """
         key = self._key(commit.step)
         try:
-            self._store.create(key, commit.model_dump_json(indent=1).encode())
+            create_record(self._store, key, commit)
         except KeyExistsError:
             finished = self.read(commit.step)
-            if (finished.version, finished.weights_hash) != (commit.version, commit.weights_hash):
+            if (finished.version, finished.weights.hash) != (commit.version, commit.weights.hash):
                 raise
             return finished
         return commit
@@ -94,3 +114,12 @@ class CommitLog:
 
     def _key(self, step: int) -> str:
         return f"{self._prefix}/{step:06d}/commit.json"
+
+
+def credits_of(commits: Iterable[StepCommit]) -> dict[int, VersionCredit]:
+    """What each version is credited with by the batches of the commits; others are absent."""
+    shares: dict[int, list[VersionCredit]] = {}
+    for commit in commits:
+        for credit in commit.credits:
+            shares.setdefault(credit.version, []).append(credit)
+    return {version: reduce(VersionCredit.__add__, mine) for version, mine in shares.items()}

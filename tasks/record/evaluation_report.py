@@ -5,25 +5,27 @@ import re
 from pydantic import BaseModel, ConfigDict
 
 from configs.evaluation import EvaluationConfig
+from tasks.record.stored import Document, Record
 
 
 class ProblemResult(BaseModel):
-    """The answers to one problem; None is a response without a readable integer in a closed box."""
+    """The answers to one problem, as the run's reward reads them; None is a response without one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     id: str
-    answer: int
+    answer: str
     """The right answer."""
-    greedy_answer: int | None
-    sampled_answers: tuple[int | None, ...]
+    greedy_answer: str | None
+    greedy_correct: bool
+    sampled_answers: tuple[str | None, ...]
     correct: int
     """How many of the sampled answers are right."""
 
 
-class EvaluationReport(BaseModel):
+class EvaluationReport(Record):
     """Accuracy of one weight version on one dataset; shares lie between 0 and 1."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    schema_number = 2
     dataset: str
     version: int
     """Weight version that gave every answer."""
@@ -49,9 +51,19 @@ class EvaluationReport(BaseModel):
     """Share of responses, greedy ones included, that were cut at the longest length."""
     too_long: int
     """Problems whose prompt does not fit in engine.context_length; they count as answered wrongly."""
+    ungraded: int
+    """Answers, greedy ones included, that the reward failed on; they count as wrong."""
     settings: EvaluationConfig
     """How it was evaluated."""
     problems: tuple[ProblemResult, ...]
+    finished_at: float = 0.0
+    """Unix time, seconds; 0 where it was not noted."""
+
+    @classmethod
+    def upgraded(cls, document: Document) -> Document:
+        """Schema 1 has integers for answers, and no answer that went ungraded."""
+        problems = [_with_answers_as_text(problem) for problem in document["problems"]]
+        return {**document, "ungraded": 0, "problems": problems}
 
     def metrics(self) -> dict[str, float]:
         """Values by MLflow name, `eval/<dataset>/...`."""
@@ -65,7 +77,21 @@ class EvaluationReport(BaseModel):
             "maj_at_k",
             "truncated_fraction",
             "too_long",
+            "ungraded",
         )
         metrics = {f"{prefix}/{name}": float(getattr(self, name)) for name in names}
         by_family = {f"{prefix}/greedy_{family}": value for family, value in self.greedy_by_family.items()}
         return metrics | by_family
+
+
+def _with_answers_as_text(problem: Document) -> Document:
+    def text(answer: int | None) -> str | None:
+        return None if answer is None else str(answer)
+
+    return {
+        **problem,
+        "answer": text(problem["answer"]),
+        "greedy_answer": text(problem["greedy_answer"]),
+        "greedy_correct": problem["greedy_answer"] == problem["answer"],
+        "sampled_answers": [text(answer) for answer in problem["sampled_answers"]],
+    }

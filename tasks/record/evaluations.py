@@ -4,7 +4,7 @@ import re
 
 from tasks.record.evaluation_report import EvaluationReport
 from tasks.record.run import Run
-from tasks.record.stored import read_record
+from tasks.record.stored import read_record, replace_record
 
 HELD_OUT = "held-out"
 """Name of the dataset of a run's own held-out problems."""
@@ -13,7 +13,7 @@ HELD_OUT = "held-out"
 def save_report(run: Run, report: EvaluationReport) -> str:
     """Keep a report, in place of an earlier one of the same version and dataset; its key."""
     key = _key(run, report.version, report.dataset)
-    run.store.replace(key, report.model_dump_json().encode())
+    replace_record(run.store, key, report)
     return key
 
 
@@ -31,6 +31,14 @@ def report_keys(run: Run) -> list[str]:
 def read_reports(run: Run) -> list[EvaluationReport]:
     """All reports, by version and then dataset; empty when nothing was evaluated."""
     return [read_record(run.store, key, EvaluationReport) for key in report_keys(run)]
+
+
+def metrics_by_version(run: Run) -> dict[int, dict[str, float]]:
+    """Metric name (`eval/<dataset>/avg_at_k`) to value, of every version that was evaluated."""
+    metrics: dict[int, dict[str, float]] = {}
+    for report in read_reports(run):
+        metrics.setdefault(report.version, {}).update(report.metrics())
+    return metrics
 
 
 def _key(run: Run, version: int, dataset: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from configs.errors import UserError
-from configs.loading import describe, override
+from configs.loading import override
 from configs.run import RunConfig
 from configs.store import StoreConfig
 from configs.training import TrainerConfig
@@ -21,6 +21,7 @@ from infra.store import open_store
 from infra.store.base import KeyExistsError, KeyMissingError, Store
 from infra.store.local import LocalStore
 from tasks.record.run import MODELS, Run
+from tasks.record.stored import Document, Record, create_record, read_record, replace_record
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,18 @@ _REVISABLE = {"engine", "evaluation", "gates", "loop", "publish", "trainer"}
 
 class RunError(UserError):
     """The run asked for cannot be used; the message is one line."""
+
+
+class RunDocument(Record):
+    """What `<run>/run.json` holds."""
+
+    schema_number = 2
+    config: RunConfig
+
+    @classmethod
+    def upgraded(cls, document: Document) -> Document:
+        """Schema 1 is the configuration alone, without the kinds that had no alternative."""
+        return {"config": document}
 
 
 def create_run(config: RunConfig, home: Home, run_id: str | None = None) -> Run:
@@ -44,7 +57,7 @@ def create_run(config: RunConfig, home: Home, run_id: str | None = None) -> Run:
         raise RunError(f"run {run.id} is kept in another store: choose another --run-id")
     stored = config
     try:
-        run.store.create(f"{run.id}/run.json", config.model_dump_json(indent=1).encode())
+        create_record(run.store, f"{run.id}/run.json", RunDocument(config=config))
     except KeyExistsError:
         stored = _stored_config(run.store, run.id)
     with contextlib.suppress(KeyExistsError):  # a run that is known here already
@@ -104,7 +117,7 @@ def revise_run(run: Run, overrides: list[str]) -> Run:
         )
     if revised.config.trainer != run.config.trainer:
         _check_trainer(run, revised.config.trainer)
-    run.store.replace(f"{run.id}/run.json", revised.config.model_dump_json(indent=1).encode())
+    replace_record(run.store, f"{run.id}/run.json", RunDocument(config=revised.config))
     return revised
 
 
@@ -167,15 +180,13 @@ def exclusive(run: Run) -> Iterator[None]:
 
 def _stored_config(store: Store, run_id: str) -> RunConfig:
     try:
-        return RunConfig.model_validate_json(store.read(f"{run_id}/run.json"))
+        return read_record(store, f"{run_id}/run.json", RunDocument).config
     except KeyMissingError:
         raise RunError(
             f"run {run_id} is gone from its store: remove registry/{run_id}.json to forget it"
         ) from None
     except OSError as error:
         raise RunError(f"run {run_id}: run.json cannot be read ({error.strerror})") from None
-    except ValidationError as error:
-        raise RunError(f"run {run_id} has a configuration of another release: {describe(error)}") from None
 
 
 def _ids(home: Home) -> list[str]:

@@ -9,6 +9,11 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tasks.record.stored import SCHEMA, is_of_the_schema_before
+
+SCHEMA_NUMBER = 2
+"""Of a stored batch."""
+
 FinishReason = Literal["stop", "length", "abort"]
 
 
@@ -22,11 +27,12 @@ class VersionSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A prompt and its integer answer."""
+    """A prompt and its right answer."""
 
     id: str
     prompt: str
-    answer: int
+    answer: str
+    """As text, written as the run's reward compares it."""
     response_prefix: str = ""
     """What the prompt already opened of the response; graded together with it."""
     family: str = ""
@@ -43,6 +49,8 @@ class Sample:
     finish_reason: FinishReason
     reward: float | None = None
     """Set by grading; None is ungraded."""
+    ungraded_because: str | None = None
+    """Set by grading when it gave no reward."""
 
     def __post_init__(self) -> None:
         if len(self.response_tokens) != len(self.rollout_logprobs):
@@ -54,9 +62,9 @@ class Sample:
         if covered != len(self.response_tokens):
             raise ValueError(f"version spans cover {covered} of {len(self.response_tokens)} response tokens")
 
-    def graded(self, reward: float | None) -> "Sample":
-        """The same sample with a reward."""
-        return replace(self, reward=reward)
+    def graded(self, reward: float | None, ungraded_because: str | None = None) -> "Sample":
+        """The same sample with a reward, or the reason why it has none."""
+        return replace(self, reward=reward, ungraded_because=ungraded_because)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +81,8 @@ class RolloutBatch:
 
     step: int
     groups: tuple[Group, ...]
+    cursor: int = 0
+    """Number of the next problem of the run's stream, after those of this batch."""
 
     def samples(self) -> Iterator[Sample]:
         """Every sample, group by group."""
@@ -86,14 +96,22 @@ class RolloutBatch:
         return sink.getvalue()
 
     @classmethod
-    def from_parquet(cls, data: bytes) -> "RolloutBatch":
-        """Inverse of to_parquet; ValueError when the table is not a rollout batch."""
+    def from_parquet(cls, data: bytes, name: str = "the batch") -> "RolloutBatch":
+        """Inverse of to_parquet, also for the schema before.
+
+        ValueError when the table is not a rollout batch; RecordUnreadable, with the batch's name, when it is
+        one of a schema that this release does not read.
+        """
         table = pq.read_table(io.BytesIO(data))
+        metadata = table.schema.metadata or {}
+        number = int(metadata.get(_NUMBER, 1))
+        if is_of_the_schema_before(name, number, SCHEMA_NUMBER):
+            table = _upgraded(table)
         if not table.schema.equals(_SCHEMA):
-            raise ValueError(
-                "not a rollout batch: the Parquet schema differs from the one this version writes"
-            )
-        return _from_rows(int(table.schema.metadata[b"step"]), table.to_pylist())
+            raise ValueError(f"not a rollout batch: the Parquet columns are not those of schema {number}")
+        groups = _groups(table.to_pylist())
+        step = int(metadata[b"step"])
+        return cls(step, groups, int(metadata.get(b"cursor", step * len(groups))))
 
 
 class BatchRef(NamedTuple):
@@ -115,7 +133,7 @@ _SCHEMA = pa.schema(
         ("group", pa.int32()),
         ("problem_id", pa.string()),
         ("prompt", pa.string()),
-        ("answer", pa.int64()),
+        ("answer", pa.string()),
         ("response_prefix", pa.string()),
         ("family", pa.string()),
         ("prompt_tokens", pa.list_(pa.int32())),
@@ -124,8 +142,10 @@ _SCHEMA = pa.schema(
         ("spans", pa.list_(_SPAN)),
         ("finish_reason", pa.string()),
         ("reward", pa.float32()),
+        ("ungraded_because", pa.string()),
     ]
 )
+_NUMBER = SCHEMA.encode()
 
 
 def _to_table(batch: RolloutBatch) -> pa.Table:
@@ -143,14 +163,25 @@ def _to_table(batch: RolloutBatch) -> pa.Table:
             "spans": [span._asdict() for span in sample.spans],
             "finish_reason": sample.finish_reason,
             "reward": sample.reward,
+            "ungraded_because": sample.ungraded_because,
         }
         for number, group in enumerate(batch.groups)
         for sample in group.samples
     ]
-    return pa.Table.from_pylist(rows, schema=_SCHEMA.with_metadata({"step": str(batch.step)}))
+    metadata = {SCHEMA: str(SCHEMA_NUMBER), "step": str(batch.step), "cursor": str(batch.cursor)}
+    return pa.Table.from_pylist(rows, schema=_SCHEMA.with_metadata(metadata))
 
 
-def _from_rows(step: int, rows: list[dict]) -> RolloutBatch:
+def _upgraded(table: pa.Table) -> pa.Table:
+    """A table of schema 1, with integer answers and without reasons; one of something else as it is."""
+    if "answer" not in table.column_names:
+        return table
+    answers = table["answer"].cast(pa.string())
+    table = table.set_column(table.schema.get_field_index("answer"), "answer", answers)
+    return table.append_column("ungraded_because", pa.nulls(len(table), pa.string()))
+
+
+def _groups(rows: list[dict]) -> tuple[Group, ...]:
     problems: dict[int, Problem] = {}
     samples: dict[int, list[Sample]] = {}
     for row in rows:
@@ -165,6 +196,7 @@ def _from_rows(step: int, rows: list[dict]) -> RolloutBatch:
                 tuple(VersionSpan(**span) for span in row["spans"]),
                 row["finish_reason"],
                 row["reward"],
+                row["ungraded_because"],
             )
         )
-    return RolloutBatch(step, tuple(Group(problems[n], tuple(samples[n])) for n in sorted(problems)))
+    return tuple(Group(problems[n], tuple(samples[n])) for n in sorted(problems))

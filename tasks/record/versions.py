@@ -1,31 +1,20 @@
 """Weight versions: how each got its number, and which have their weights in the store."""
 
-import time
-
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from infra.store.base import KeyExistsError
-from tasks.record.evaluations import HELD_OUT, read_reports
 from tasks.record.manifest import Manifest
 from tasks.record.run import Run
-from tasks.record.stored import read_record
+from tasks.record.stored import RecordUnreadable, create_record, read_record
+from tasks.record.weight_version import WeightVersion
+
+_RECORD = "version.json"
+_EARLIER = "manifest.json"
+"""The record of releases before 0.2, which held the tensors, too."""
 
 
-class StagedManifest(BaseModel):
-    """A version number taken by weights: what `<run>/versions/<version>/manifest.json` holds."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    version: int
-    parent: int | None
-    step: int
-    hash: str
-    bytes: int
-    manifest: Manifest
-    created_at: float
-
-
-def stage_version(run: Run, manifest: Manifest, parent: int | None, step: int) -> int:
-    """The version number of weights: a new one, or the one that the same weights of the step have already.
+def stage_version(run: Run, manifest: Manifest, parent: int | None, step: int) -> WeightVersion:
+    """The version of weights: a new one, or the one that the same weights of the step are already.
 
     Numbers count up from 0 and are never given twice: weights that differ from what an earlier try of the
     step staged get the next number, also when several processes stage at once.
@@ -33,63 +22,76 @@ def stage_version(run: Run, manifest: Manifest, parent: int | None, step: int) -
     while True:
         numbers = staged_numbers(run)
         for number in reversed(numbers):
-            staged = read_manifest(run, number)
+            staged = read_version(run, number)
             if staged.step < step:
                 break
             if (staged.step, staged.parent, staged.hash) == (step, parent, manifest.hash):
-                return number
-        version = numbers[-1] + 1 if numbers else 0
-        staged = StagedManifest(
-            version=version,
+                return staged
+        version = WeightVersion(
+            number=numbers[-1] + 1 if numbers else 0,
             parent=parent,
             step=step,
             hash=manifest.hash,
             bytes=manifest.bytes,
-            manifest=manifest,
-            created_at=time.time(),
+            format=run.config.number_format,
         )
         try:
-            run.store.create(_manifest_key(run, version), staged.model_dump_json(indent=1).encode())
+            create_record(run.store, _key(run, version.number), version)
         except KeyExistsError:
             continue  # another process took the number; look again
         return version
 
 
-def read_manifest(run: Run, version: int) -> StagedManifest:
-    """What was staged under a version number; KeyMissingError when nothing was."""
-    return read_record(run.store, _manifest_key(run, version), StagedManifest)
+def read_version(run: Run, number: int) -> WeightVersion:
+    """The version of a number; KeyMissingError when there is none."""
+    if run.store.exists(_key(run, number)):
+        return read_record(run.store, _key(run, number), WeightVersion)
+    return _earlier_version(run, number)
 
 
 def staged_numbers(run: Run) -> list[int]:
     """Every version number that was given, ascending."""
     keys = run.store.list(f"{run.id}/versions")
-    return sorted(int(key.split("/")[-2]) for key in keys if key.endswith("/manifest.json"))
+    return sorted(int(key.split("/")[-2]) for key in keys if key.endswith((_RECORD, _EARLIER)))
+
+
+def read_manifest(run: Run, weights: WeightVersion) -> Manifest:
+    """What the weights of a version are made of; KeyMissingError when they are not in the store.
+
+    RecordUnreadable when it is that of other weights.
+    """
+    key = f"{run.weights_key(weights.number)}/manifest.json"
+    manifest = read_record(run.store, key, Manifest)
+    if manifest.hash != weights.hash:
+        raise RecordUnreadable(f"{key} has hash {manifest.hash}, and version {weights.number} {weights.hash}")
+    return manifest
 
 
 def exported_versions(run: Run) -> list[int]:
     """The versions whose weights are still in the store, ascending."""
-    return _versions(run.store.list_folders(f"{run.id}/weights"))
+    return numbers_in(run.store.list_folders(f"{run.id}/weights"))
 
 
-def prune_weights(run: Run, current: int) -> None:
-    """Remove exported folders beyond publish.keep_versions.
-
-    Version 0, the current one and the one with the best evaluation stay.
-    """
-    keep = run.config.publish.keep_versions
-    if keep is None:
-        return
-    own = [report for report in read_reports(run) if report.dataset == HELD_OUT]
-    best = max(own, key=lambda report: report.avg_at_k, default=None)
-    precious = {0, current, best.version if best else 0}
-    for version in _versions(run.store.list(f"{run.id}/weights"))[:-keep]:
-        if version not in precious:
-            run.store.remove(run.weights_key(version))
-
-
-def _versions(keys: list[str]) -> list[int]:
+def numbers_in(keys: list[str]) -> list[int]:
+    """The versions whose weights keys belong to, ascending."""
     return sorted({int(part) for key in keys if (part := key.split("/")[2]).isdigit()})
 
 
-def _manifest_key(run: Run, version: int) -> str:
-    return f"{run.id}/versions/{version:06d}/manifest.json"
+class _EarlierVersion(BaseModel):
+    """What a version's record was before 0.2."""
+
+    version: int
+    parent: int | None
+    step: int
+    hash: str
+    bytes: int
+
+
+def _earlier_version(run: Run, number: int) -> WeightVersion:
+    earlier = read_record(run.store, f"{run.id}/versions/{number:06d}/{_EARLIER}", _EarlierVersion)
+    named = earlier.model_dump(exclude={"version"})
+    return WeightVersion(number=earlier.version, format=run.config.number_format, **named)
+
+
+def _key(run: Run, number: int) -> str:
+    return f"{run.id}/versions/{number:06d}/{_RECORD}"

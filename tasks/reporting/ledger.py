@@ -4,10 +4,13 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from tasks.record.commits import StepCommit
-from tasks.record.evaluations import read_reports
+from tasks.record.commits import StepCommit, credits_of
+from tasks.record.credit import VersionCredit
+from tasks.record.evaluations import metrics_by_version
 from tasks.record.run import Run
-from tasks.record.versions import StagedManifest, read_manifest, staged_numbers
+from tasks.record.stored import RecordUnreadable
+from tasks.record.versions import read_version, staged_numbers
+from tasks.record.weight_version import WeightVersion
 
 State = Literal["staged", "published", "retired"]
 
@@ -22,16 +25,18 @@ class VersionRecord(BaseModel):
     step: int
     hash: str
     """Content hash of the weights, as every engine reported it."""
+    bytes: int
+    """Size of the weights."""
+    format: str
+    """Number format, such as `float32` or `fp8_block`."""
     state: State
     """staged: not (yet) committed. published: the newest committed version. retired: an earlier one."""
-    bytes: int
-    """Size of the weights, bytes."""
+    transport: str | None = None
+    """How it reached the engines, such as `disk`."""
     sent_bytes: int | None = None
-    """What travelled to all engines, or to their machines, bytes."""
-    recipe: str | None = None
-    """Number format and transport, such as `float32/disk` or `fp8_block/disk`."""
+    """What travelled to all engines, or to their machines."""
     seconds: float | None = None
-    """Time of the transfer to all engines, seconds."""
+    """Time of the transfer to all engines."""
     gb_per_second: float | None = None
     """All engines together, 1e9 bytes a second."""
     engines: dict[str, str] = {}
@@ -39,77 +44,65 @@ class VersionRecord(BaseModel):
     probe_abs_diff_max: float | None = None
     """Largest |trainer - engine| log-probability over the probe tokens, nats."""
     reward: float | None = None
-    """Mean reward of the batch that made the version; of the first batch for the initial weights."""
+    """Mean reward of the responses that it generated; this and the next three are None until a batch with
+    some is committed."""
     divergence: float | None = None
-    """Mean |trainer - rollout| log-probability over the tokens of that batch, nats."""
+    """Mean |trainer - rollout| log-probability of their tokens, nats."""
+    length: float | None = None
+    """Mean length of the responses, tokens."""
+    entropy: float | None = None
+    """Mean entropy at their tokens, nats."""
     checkpoint: str | None = None
     """Store key of the trainer checkpoint after the step."""
     evaluation: dict[str, float] | None = None
     """Metric name (`eval/<dataset>/avg_at_k`) to value, when the version was evaluated."""
-    created_at: float
-    """Unix time of the commit, or of the staging, seconds."""
+    created_at: float | None = None
+    """Unix time of the commit, seconds."""
 
 
 def read_ledger(run: Run) -> list[VersionRecord]:
     """Every version of the run, ascending, from what is staged, committed and evaluated.
 
-    ValueError when the weights committed under a number are not those that were staged under it.
+    RecordUnreadable when the weights committed under a number are not those that were staged under it.
     """
     commits = run.commits.all()
-    staged = [read_manifest(run, number) for number in staged_numbers(run)]
-    records = {item.version: _staged_record(item) for item in staged}
-    evaluation = _evaluation_metrics(run)
-    for number, commit in enumerate(commits):
-        known = records.get(commit.version)
-        if known is not None and known.hash != commit.weights_hash:
-            raise ValueError(
-                f"run {run.id}: version {commit.version} was staged with hash {known.hash} "
-                f"but step {commit.step} committed {commit.weights_hash}: the run store was changed by hand"
+    committed = {commit.version: commit for commit in commits}
+    staged = set(staged_numbers(run))
+    credited, evaluated = credits_of(commits), metrics_by_version(run)
+    records = []
+    for number in sorted(committed.keys() | staged):
+        commit = committed.get(number)
+        weights = read_version(run, number) if number in staged else committed[number].weights
+        if commit is not None and weights.hash != commit.weights.hash:
+            raise RecordUnreadable(
+                f"run {run.id}: version {number} was staged with hash {weights.hash} but step {commit.step} "
+                f"committed {commit.weights.hash}: the run store was changed by hand"
             )
-        batch = commits[number + 1] if commit.batch is None and number + 1 < len(commits) else commit
-        state: State = "published" if commit is commits[-1] else "retired"
-        records[commit.version] = _committed_record(commit, state, batch, evaluation.get(commit.version))
-    return [records[version] for version in sorted(records)]
+        state: State = "staged" if commit is None else "published" if commit is commits[-1] else "retired"
+        records.append(_record(weights, state, commit, credited.get(number), evaluated.get(number)))
+    return records
 
 
-def _staged_record(staged: StagedManifest) -> VersionRecord:
-    return VersionRecord(
-        version=staged.version,
-        parent=staged.parent,
-        step=staged.step,
-        hash=staged.hash,
-        state="staged",
-        bytes=staged.bytes,
-        created_at=staged.created_at,
-    )
-
-
-def _committed_record(
-    commit: StepCommit, state: State, batch: StepCommit, evaluation: dict[str, float] | None
+def _record(
+    weights: WeightVersion,
+    state: State,
+    commit: StepCommit | None,
+    credit: VersionCredit | None,
+    evaluation: dict[str, float] | None,
 ) -> VersionRecord:
-    return VersionRecord(
-        version=commit.version,
-        parent=commit.parent_version,
-        step=commit.step,
-        hash=commit.weights_hash,
-        state=state,
-        bytes=commit.publish.bytes,
-        recipe=commit.recipe,
-        sent_bytes=commit.publish.sent_bytes,
-        seconds=commit.publish.transfer_seconds,
-        gb_per_second=commit.publish.gb_per_second,
-        engines=commit.publish.engine_hashes,
-        probe_abs_diff_max=commit.publish.probe_abs_diff_max,
-        reward=batch.metrics.get("reward/mean"),
-        divergence=batch.metrics.get("divergence/logprob_abs_diff_mean"),
-        checkpoint=commit.checkpoint,
-        evaluation=evaluation,
-        created_at=commit.created_at,
-    )
-
-
-def _evaluation_metrics(run: Run) -> dict[int, dict[str, float]]:
-    metrics: dict[int, dict[str, float]] = {}
-    for report in read_reports(run):
-        metrics.setdefault(report.version, {}).update(report.metrics())
-    return metrics
+    named = {"version": weights.number, **weights.model_dump(exclude={"number"}), "state": state}
+    if credit is not None:
+        named |= credit.model_dump(include={"reward", "divergence", "length", "entropy"})
+    if commit is not None:
+        published = commit.publish
+        named |= {
+            "transport": published.transport,
+            "sent_bytes": published.sent_bytes,
+            "seconds": published.transfer_seconds,
+            "gb_per_second": published.gb_per_second,
+            "engines": published.engine_hashes,
+            "probe_abs_diff_max": published.probe_abs_diff_max,
+            "checkpoint": commit.checkpoint,
+            "created_at": commit.created_at,
+        }
+    return VersionRecord(**named, evaluation=evaluation)

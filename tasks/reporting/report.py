@@ -4,9 +4,11 @@ from statistics import fmean
 
 from pydantic import BaseModel, ConfigDict
 
+from tasks.record.best import best_version
 from tasks.record.commits import StepCommit
-from tasks.record.evaluations import read_reports
+from tasks.record.evaluations import metrics_by_version
 from tasks.record.run import Run
+from tasks.reporting.ledger import VersionRecord, read_ledger
 
 
 class RunReport(BaseModel):
@@ -20,7 +22,10 @@ class RunReport(BaseModel):
     steps_wanted: int
     version: int | None
     """Newest committed weight version."""
-    weights_hash: str | None
+    hash: str | None
+    """Its content hash."""
+    best: VersionRecord | None
+    """The ledger's line of the best version."""
     reward_first: float | None
     """Reward of step 1."""
     reward_last: float | None
@@ -30,7 +35,7 @@ class RunReport(BaseModel):
     step_seconds: float | None
     """Mean seconds a step."""
     overhead_seconds: float | None
-    """Mean seconds a step that neither generating nor training explains."""
+    """Mean seconds a step in which no stage was at work."""
     evaluations: dict[int, dict[str, float]]
     """Weight version to its evaluation metrics, for the versions that were evaluated."""
 
@@ -43,7 +48,8 @@ class RunReport(BaseModel):
         """Label and formatted value of everything worth reading."""
         figures = [
             ("steps", f"{self.steps} of {self.steps_wanted}"),
-            ("newest weight version", f"{self.version} ({(self.weights_hash or '-')[:16]})"),
+            ("newest weight version", f"{self.version} ({(self.hash or '-')[:16]})"),
+            ("best weight version", self._best()),
             ("reward, step 1 -> last five", f"{_format(self.reward_first)} -> {_format(self.reward_last)}"),
             ("max |trainer - rollout| logprob", _format(self.logprob_abs_diff_max, ".2g")),
             ("seconds a step (overhead)", f"{_format(self.step_seconds)} ({_format(self.overhead_seconds)})"),
@@ -55,33 +61,32 @@ class RunReport(BaseModel):
             figures.append((name, " -> ".join(f"{value:.3f} (v{v})" for v, value in by_version)))
         return figures
 
+    def _best(self) -> str:
+        if self.best is None:
+            return "-"
+        return f"{self.best.version} (reward {_format(self.best.reward)})"
+
 
 def report_of(run: Run) -> RunReport:
     """The report of a run as it stands; every figure is None while nothing is committed."""
     commits = run.commits.all()
     steps = [commit for commit in commits if commit.step > 0]
-    newest = commits[-1] if commits else None
+    newest, best = commits[-1] if commits else None, best_version(run)
     return RunReport(
         run_id=run.id,
         description=run.config.description,
         steps=len(steps),
         steps_wanted=run.config.loop.steps,
         version=newest.version if newest else None,
-        weights_hash=newest.weights_hash if newest else None,
+        hash=newest.weights.hash if newest else None,
+        best=next((record for record in read_ledger(run) if record.version == best), None),
         reward_first=_mean(steps[:1], "reward/mean"),
         reward_last=_mean(steps[-5:], "reward/mean"),
         logprob_abs_diff_max=max(_values(steps, "divergence/logprob_abs_diff_max"), default=None),
         step_seconds=_mean(steps, "time/step"),
         overhead_seconds=_mean(steps, "time/overhead"),
-        evaluations=_evaluations(run),
+        evaluations=metrics_by_version(run),
     )
-
-
-def _evaluations(run: Run) -> dict[int, dict[str, float]]:
-    found: dict[int, dict[str, float]] = {}
-    for report in read_reports(run):
-        found.setdefault(report.version, {}).update(report.metrics())
-    return found
 
 
 def _mean(commits: list[StepCommit], metric: str) -> float | None:

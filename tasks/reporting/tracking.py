@@ -5,10 +5,9 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import fmean
 from typing import Any, TextIO
 
 import yaml
@@ -16,10 +15,12 @@ import yaml
 from infra.process import wait_until
 from infra.tracking import TrackingError
 from infra.tracking.mlflow_store import ExternalModel, Measurements, RunStatus, TrackedRun
-from tasks.record.commits import StepCommit
+from tasks.record.best import best_version, save_aliases
+from tasks.record.commits import StepCommit, credits_of
 from tasks.record.evaluation_report import EvaluationReport
-from tasks.record.evaluations import read_reports, report_keys
+from tasks.record.evaluations import report_keys
 from tasks.record.run import Run
+from tasks.record.stored import read_record
 from tasks.reporting.plots import plots
 
 TRACKER = "tracker"
@@ -28,7 +29,6 @@ TRACKER = "tracker"
 _RUN_ID = "overnight.run_id"
 _PROJECTED = "overnight.projected_step"
 _EVALUATION = "overnight.evaluation"
-_OF_A_VERSION = ("reward/", "divergence/", "publish/")
 _LOCK_TIMEOUT_S = 60
 
 
@@ -69,7 +69,7 @@ def finish_run(run: Run, failed: bool = False) -> None:
         for name, figure in plots(commits).items():
             tracked.write_figure(f"plots/{name}.png", figure)
         if run.is_finished and not failed and tracked.status != "FINISHED":
-            _promote(run, tracked, commits)
+            _promote(run, tracked, commits[-1].version)
         if run.is_finished or failed:
             status: RunStatus = "FAILED" if failed else "FINISHED"
             tracked.set_status(status, end_s=commits[-1].created_at if commits else None)
@@ -94,7 +94,7 @@ def _project(run: Run, tracked: TrackedRun) -> int:
     if commits:
         tracked.set_status("RUNNING")
         tracked.log(_step_measurements(commits, model_ids))
-        tracked.log(_initial_measurements(commits, model_ids))
+        tracked.log(_credit_measurements(run, commits, model_ids))
         projected = commits[-1].step
         tracked.tag({_PROJECTED: str(projected)})
     _project_evaluations(run, tracked, model_ids)
@@ -106,9 +106,10 @@ def _model(run: Run, commit: StepCommit) -> ExternalModel:
         step=commit.version,
         name=f"v{commit.version:06d}",
         params={
-            "hash": commit.weights_hash,
-            "parent": "" if commit.parent_version is None else f"v{commit.parent_version:06d}",
-            "recipe": commit.recipe,
+            "hash": commit.weights.hash,
+            "parent": "" if commit.weights.parent is None else f"v{commit.weights.parent:06d}",
+            "format": commit.weights.format,
+            "transport": commit.publish.transport,
             "step": str(commit.step),
             "uri": _weights_uri(run, commit.version),
         },
@@ -117,22 +118,31 @@ def _model(run: Run, commit: StepCommit) -> ExternalModel:
 
 
 def _step_measurements(commits: list[StepCommit], model_ids: Mapping[int, str]) -> Iterator[Measurements]:
-    """Every metric of the commits; those that say how a version did are linked to its LoggedModel."""
+    """Every metric of the commits; how a version was published is linked to its LoggedModel."""
     for commit in commits:
-        linked = {name: value for name, value in commit.metrics.items() if name.startswith(_OF_A_VERSION)}
+        linked = {name: value for name, value in commit.metrics.items() if name.startswith("publish/")}
         others = {name: value for name, value in commit.metrics.items() if name not in linked}
         yield Measurements(linked, commit.version, commit.created_at, model_ids[commit.version])
         yield Measurements(others, commit.version, commit.created_at)
 
 
-def _initial_measurements(commits: list[StepCommit], model_ids: Mapping[int, str]) -> Iterator[Measurements]:
-    """Reward and divergence of the initial weights: no batch made them, but they generated the first one."""
-    for commit in commits:
-        if commit.parent_version == 0:
-            own = {
-                name: commit.metrics[name] for name in commit.metrics if name.startswith(_OF_A_VERSION[:2])
-            }
-            yield Measurements(own, commit.version, commit.created_at, model_ids[0])
+def _credit_measurements(
+    run: Run, commits: list[StepCommit], model_ids: Mapping[int, str]
+) -> Iterator[Measurements]:
+    """What the versions that generated the batches of new commits are credited with by all batches."""
+    times = {credit.version: commit.created_at for commit in commits for credit in commit.credits}
+    credited = credits_of([*_crediting(run, times.keys(), before=commits[0].step), *commits])
+    for version, time_s in times.items():
+        yield Measurements(credited[version].metrics(), version, time_s, model_ids[version])
+
+
+def _crediting(run: Run, versions: Set[int], before: int) -> Iterator[StepCommit]:
+    """The commits before a step that credit one of the versions: the last ones, as batches go by versions."""
+    for step in reversed(range(before)):
+        commit = run.commits.read(step)
+        if not versions & {credit.version for credit in commit.credits}:
+            return
+        yield commit
 
 
 def _project_evaluations(run: Run, tracked: TrackedRun, model_ids: Mapping[int, str]) -> None:
@@ -143,7 +153,7 @@ def _project_evaluations(run: Run, tracked: TrackedRun, model_ids: Mapping[int, 
         times, _, known = tracked.tags.get(f"{_EVALUATION}.{name}", "0:").partition(":")
         if known == digest:
             continue
-        report = EvaluationReport.model_validate_json(data)
+        report = read_record(run.store, key, EvaluationReport)
         commit = next((commit for commit in run.commits.all() if commit.version == report.version), None)
         if commit is None or commit.version not in model_ids:
             continue  # evaluated before its step is committed: a later call takes it
@@ -154,27 +164,13 @@ def _project_evaluations(run: Run, tracked: TrackedRun, model_ids: Mapping[int, 
         tracked.tag({f"{_EVALUATION}.{name}": f"{int(times) + 1}:{digest}"})
 
 
-def _promote(run: Run, tracked: TrackedRun, commits: list[StepCommit]) -> None:
+def _promote(run: Run, tracked: TrackedRun, newest: int) -> None:
     """Register the best and the newest version; the aliases move on from those of earlier runs."""
-    model_ids = tracked.models()
-    best, newest = _best_version(run, commits), commits[-1].version
-    for version, alias in ((best, "best"), (newest, "newest")):
+    model_ids, best = tracked.models(), best_version(run)
+    aliases = {"best": newest if best is None else best, "newest": newest}
+    save_aliases(run, aliases)
+    for alias, version in aliases.items():
         tracked.register(run.config.name, model_ids[version], _weights_uri(run, version), alias)
-
-
-def _best_version(run: Run, commits: list[StepCommit]) -> int:
-    """Among the versions whose weights are still there, the one with the best avg@k (mean over its datasets);
-    without evaluations the newest one."""
-    scores: dict[int, list[float]] = {}
-    for report in read_reports(run):
-        scores.setdefault(report.version, []).append(report.avg_at_k)
-    folders = run.store.list_folders(f"{run.id}/weights")
-    kept = {commit.version for commit in commits if run.weights_key(commit.version) in folders}
-    return max(
-        scores.keys() & kept,
-        key=lambda version: (fmean(scores[version]), version),
-        default=commits[-1].version,
-    )
 
 
 def _weights_uri(run: Run, version: int) -> str:

@@ -23,8 +23,11 @@ def generate_batch(
     tokenizer: PreTrainedTokenizerBase,
     config: RunConfig,
     step: int,
+    start: int,
 ) -> RolloutBatch:
     """One group of rollout.samples_per_prompt samples for each problem, ungraded.
+
+    `start` is the number of the first problem in the run's stream.
 
     Every sample has a seed of (config.seed, step, prompt number, sample number), and engine.count calls
     carry the groups in a fixed split, so that the batch is a function of configuration, step and weights,
@@ -45,6 +48,7 @@ def generate_batch(
             _group(problem, prompt, generations[number * per_prompt : (number + 1) * per_prompt])
             for number, (problem, prompt) in enumerate(zip(problems, prompts, strict=True))
         ),
+        cursor=start + len(problems),
     )
 
 

@@ -3,9 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-import ray
-
-from infra.process import free_port
+from infra.address import Address
 from tasks.model.errors import TrainerError
 from tasks.record.run import Run
 from tasks.training.trainer import Trainer
@@ -26,7 +24,8 @@ class TrainerActor:
 
     def meeting_point(self) -> tuple[str, int]:
         """Address of this node, and a port that is free on it."""
-        return ray.util.get_node_ip_address(), free_port()
+        address: Address = self._run.config.cluster.build(self._run.home).address()
+        return address.advertised, address.free_port()
 
     def join(self, address: str, port: int) -> None:
         """Join the other ranks; blocks until all are there."""

@@ -6,6 +6,8 @@ from tasks.model.errors import TrainerError
 class TrainerLost(TrainerError):
     """Ranks are missing, died or hung, and the group was killed: start it, restore it, and try again."""
 
+    heals = True
+
 
 class StepRefused(TrainerError):
     """A gate stopped the step before its optimizer step; weights and optimizer are unchanged."""

@@ -14,14 +14,16 @@ from tasks.model.architecture import Architecture
 from tasks.model.megatron.microbatches import Microbatch, Row
 from tasks.model.megatron.model import build_model, held_tensors
 from tasks.model.megatron.optimizer import Optimizer
-from tasks.model.megatron.passes import FlatScores, ModelPass, TokenLosses
+from tasks.model.megatron.passes import Columns, ModelPass, Objective
+from tasks.record.credit import VersionCredit
 from tasks.record.samples import RolloutBatch
 from tasks.rollout.metrics import lag_metrics
 from tasks.training import gates
+from tasks.training.algorithms.base import Algorithm, Tokens
+from tasks.training.credit import credits_in
 from tasks.training.divergence import measure
 from tasks.training.errors import StepRefused
-from tasks.training.flat import FlatBatch, flatten
-from tasks.training.losses.dapo import dapo_loss
+from tasks.training.token_batch import TokenBatch, lay_out
 
 
 class Applied(NamedTuple):
@@ -29,13 +31,16 @@ class Applied(NamedTuple):
 
     optimizer_steps: int
     metrics: dict[str, float]
+    credits: tuple[VersionCredit, ...]
+    """What the batch says of the versions that generated it."""
 
 
 class BeforeUpdate(NamedTuple):
     """What is known of a batch before the first optimizer step."""
 
     logprobs_N: Tensor
-    first: FlatScores
+    entropy_N: Tensor
+    first: Columns
     """The pass over the first minibatch, whose gradients are accumulated."""
     metrics: dict[str, float]
 
@@ -48,6 +53,7 @@ class Learner:
         self._device = device
         self._ddp = build_model(architecture, config.trainer, device)
         self._pass = ModelPass(self._ddp, architecture.vocab_size, config.trainer, device)
+        self._algorithm: Algorithm = config.algorithm.build()
         self._optimizer: Optimizer | None = None
 
     @property
@@ -64,7 +70,7 @@ class Learner:
 
     def score(self, rows: list[Row], temperature: float) -> Tensor:
         """Log-probabilities of the rows' scored tokens, flat, fp32, on every rank."""
-        return self._pass.run(rows, sum(row.count for row in rows), temperature).logprobs_N
+        return self._pass.run(rows, sum(row.count for row in rows), temperature)["logprobs"]
 
     def apply(self, step: int, batch: RolloutBatch, version: int) -> Applied:
         """Train on a graded batch, starting from weight version `version`.
@@ -72,22 +78,24 @@ class Learner:
         Raises StepRefused, weights and optimizer unchanged, when a gate is hit. A batch without a usable
         group takes no optimizer step.
         """
-        flat = flatten(batch, version, self._device)
-        minibatches = flat.minibatches(self._config.algorithm.minibatches)
+        tokens = lay_out(batch, self._algorithm.advantages(batch, values=None), self._device)
+        minibatches = tokens.minibatches(self._config.algorithm.minibatches)
         learning_rate = self.optimizer.learning_rate(step)
         with self._unchanged_when_refused(may_step_twice=len(minibatches) > 1):
-            before = self._before_update(step, flat, minibatches[0] if minibatches else [])
+            before = self._before_update(step, tokens, version, minibatches[0] if minibatches else [])
             updates = []
             for index, rows in enumerate(minibatches):
-                scores = self._accumulate(flat, rows, before.logprobs_N) if index else before.first
-                updates.append(self._update(step, rows, scores, before.logprobs_N, learning_rate))
+                columns = self._accumulate(tokens, rows, before.logprobs_N) if index else before.first
+                updates.append(self._update(step, rows, columns, before.logprobs_N, learning_rate))
         metrics = {
             **lag_metrics(batch, version),
             **before.metrics,
             **_means(updates),
             "policy/lr": learning_rate,
         }
-        return Applied(len(updates), metrics)
+        abs_diff_N = (before.logprobs_N - tokens.rollout_logprobs_N).abs()
+        credits = credits_in(batch, tokens.versions_N, abs_diff_N, before.entropy_N)
+        return Applied(len(updates), metrics, credits)
 
     def state(self) -> dict[str, Any]:
         """Weights, buffers and optimizer state of this rank; the tensors are the live ones."""
@@ -100,7 +108,7 @@ class Learner:
                 tensor.copy_(state["model"][name])
         self.optimizer.load_state_dict(state["optimizer"])
 
-    def _before_update(self, step: int, flat: FlatBatch, first: list[Row]) -> BeforeUpdate:
+    def _before_update(self, step: int, tokens: TokenBatch, version: int, first: list[Row]) -> BeforeUpdate:
         """Measure the batch and pass its gates, with the first minibatch's gradients accumulated.
 
         The pass that computes those gradients also scores the first minibatch: before any update its
@@ -108,38 +116,40 @@ class Learner:
         """
         self.optimizer.zero_grad()
         in_first = {row.offset for row in first}
-        others = [row for row in flat.rows if row.offset not in in_first]
-        rest = self._pass.run(others, flat.tokens, self._config.rollout.temperature)
-        scores = self._accumulate(flat, first, None)
-        logprobs_N = rest.logprobs_N + scores.logprobs_N
+        others = [row for row in tokens.rows if row.offset not in in_first]
+        rest = self._pass.run(others, tokens.count, self._config.rollout.temperature)
+        columns = self._accumulate(tokens, first, None)
+        logprobs_N, entropy_N = (rest[name] + columns[name] for name in ("logprobs", "entropy"))
         gates.check_logprobs(step, logprobs_N)
-        if not flat.tokens:
-            return BeforeUpdate(logprobs_N, scores, {})
-        cap = self._config.algorithm.tis_cap
-        divergence = measure(logprobs_N, flat.rollout_logprobs_N, flat.on_version_N, cap)
+        if not tokens.count:
+            return BeforeUpdate(logprobs_N, entropy_N, columns, {})
+        on_version_N, cap = tokens.versions_N == version, self._config.algorithm.tis_cap
+        divergence = measure(logprobs_N, tokens.rollout_logprobs_N, on_version_N, cap)
         gates.check_divergence(step, divergence, self._config.gates)
-        entropy = (rest.entropy_N + scores.entropy_N).mean().item()
-        return BeforeUpdate(logprobs_N, scores, {**divergence.metrics(), "policy/entropy": entropy})
+        metrics = {**divergence.metrics(), "policy/entropy": entropy_N.mean().item()}
+        return BeforeUpdate(logprobs_N, entropy_N, columns, metrics)
 
-    def _accumulate(self, flat: FlatBatch, rows: list[Row], old_logprobs_N: Tensor | None) -> FlatScores:
+    def _accumulate(self, tokens: TokenBatch, rows: list[Row], old_logprobs_N: Tensor | None) -> Columns:
         """Add the gradients of a minibatch; without old log-probabilities its own are the old ones."""
 
-        def loss_of(microbatch: Microbatch, logprobs_N: Tensor) -> TokenLosses:
+        def of(microbatch: Microbatch, logprobs_N: Tensor) -> Columns:
             places = microbatch.places_N
             old_N = logprobs_N.detach() if old_logprobs_N is None else old_logprobs_N[places]
-            rollout_N, advantages_N = flat.rollout_logprobs_N[places], flat.advantages_N[places]
-            return dapo_loss(logprobs_N, old_N, rollout_N, advantages_N, self._config.algorithm)
+            rollout_N, advantages_N = tokens.rollout_logprobs_N[places], tokens.advantages_N[places]
+            return self._algorithm.loss(Tokens(logprobs_N, old_N, rollout_N, advantages_N))
 
-        return self._pass.run(rows, flat.tokens, self._config.rollout.temperature, loss_of)
+        objective = Objective(self._algorithm.columns, of)
+        return self._pass.run(rows, tokens.count, self._config.rollout.temperature, objective)
 
     def _update(
-        self, step: int, rows: list[Row], scores: FlatScores, before_N: Tensor, learning_rate: float
+        self, step: int, rows: list[Row], columns: Columns, before_N: Tensor, learning_rate: float
     ) -> dict[str, float]:
         """Take one optimizer step with the accumulated gradients, unless a gate refuses it."""
         places = torch.cat([torch.arange(row.offset, row.offset + row.count) for row in rows]).to(
             self._device
         )
-        loss = scores.loss_N[places].mean().item()
+        columns = {name: column_N[places] for name, column_N in columns.items()}
+        loss = columns["loss"].mean().item()
         grad_norm = self.optimizer.grad_norm()
         gates.check_update(step, loss, grad_norm, self._config.gates)
         self.optimizer.step(learning_rate, grad_norm)
@@ -147,8 +157,8 @@ class Learner:
         return {
             "policy/loss": loss,
             "policy/grad_norm": grad_norm,
-            "policy/clip_fraction": scores.clipped_N[places].mean().item(),
-            "policy/ppo_kl": (before_N - scores.logprobs_N)[places].mean().item(),
+            **self._algorithm.metrics(columns),
+            "policy/ppo_kl": (before_N[places] - columns["logprobs"]).mean().item(),
         }
 
     @contextmanager

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -128,13 +127,12 @@ class TrainerRank(Trainer):
             rollouts = _together(lambda: read_batch(self._run.store, batch))
         except BatchUnreadable as error:
             raise TrainerError(str(error)) from None
-        started = time.monotonic()
         applied = learner.apply(step, rollouts, step - 1 if version is None else version)
         self._report = TrainReport(
             step=step,
             optimizer_steps=applied.optimizer_steps,
             metrics=applied.metrics,
-            seconds=time.monotonic() - started,
+            credits=applied.credits,
         )
         self._step = step
         return self._report

@@ -39,8 +39,8 @@ def _restore(run: Run, trainer: Trainer) -> None:
     restored = _load_newest_checkpoint(run, trainer, commits)
     for commit in commits:
         if commit.step > restored and commit.batch is not None:
-            trainer.train(commit.step, commit.batch, version=commit.parent_version)
-    if commits and trainer.content_hash() != commits[-1].weights_hash:
+            trainer.train(commit.step, commit.batch, version=commit.weights.parent)
+    if commits and trainer.content_hash() != commits[-1].weights.hash:
         raise ReplayMismatch(
             f"restoring step {commits[-1].step} of {run.id} gave other weights than were committed: its "
             "checkpoints were changed, or this machine computes differently from the one that made them"

@@ -2,6 +2,8 @@
 
 from pydantic import BaseModel, ConfigDict
 
+from tasks.record.credit import VersionCredit
+
 
 class TrainReport(BaseModel):
     """An applied step. Metrics carry the names that MLflow receives; what was not measured is absent."""
@@ -11,5 +13,5 @@ class TrainReport(BaseModel):
     optimizer_steps: int
     """Zero when no group of the batch had a spread of rewards."""
     metrics: dict[str, float]
-    seconds: float
-    """Wall time on rank 0 (each rank reports its own)."""
+    credits: tuple[VersionCredit, ...]
+    """What the batch says of the versions that generated it, before the step."""

@@ -2,15 +2,14 @@
 
 from tasks.probe.probe import Probe, save_probe
 from tasks.record.run import Run
-from tasks.record.versions import StagedManifest, read_manifest, stage_version
+from tasks.record.versions import stage_version
+from tasks.record.weight_version import WeightVersion
 from tasks.training.trainer import Trainer
 
 
-def stage(
-    run: Run, trainer: Trainer, step: int, parent: int | None, probe: list[list[int]]
-) -> StagedManifest:
+def stage(run: Run, trainer: Trainer, step: int, parent: int | None, probe: list[list[int]]) -> WeightVersion:
     """Export the trainer's weights after `step` as a version; the same weights again give the same."""
     version = stage_version(run, trainer.export(), parent, step)
-    trainer.keep(run.weights_key(version))
-    save_probe(run, version, Probe(sequences=probe, logprobs=trainer.score(probe)))
-    return read_manifest(run, version)
+    trainer.keep(run.weights_key(version.number))
+    save_probe(run, version.number, Probe(sequences=probe, logprobs=trainer.score(probe)))
+    return version

@@ -1,12 +1,15 @@
 """One update of the policy: train on a graded batch, checkpoint, and stage the new weight version."""
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from tasks.grading.graded import Graded
 from tasks.probe.probe import probe_sequences
+from tasks.record.credit import VersionCredit
+from tasks.record.interval import Interval
 from tasks.record.run import Run
-from tasks.record.versions import StagedManifest
+from tasks.record.weight_version import WeightVersion
 from tasks.training.recovery import ready_trainer
 from tasks.training.staging import stage
 from tasks.training.trainer import Trainer
@@ -16,21 +19,20 @@ from tasks.training.trainer import Trainer
 class Update:
     """A staged weight version and how it was made."""
 
-    step: int
-    version: int
-    parent: int | None
-    weights_hash: str
-    checkpoint: str | None
-    metrics: dict[str, float]
-    train_seconds: float
-    stage_seconds: float
+    weights: WeightVersion
+    checkpoint: str | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    credits: tuple[VersionCredit, ...] = ()
+    """What the batch says of the versions that generated it."""
+    stages: Mapping[str, Interval] = field(default_factory=dict)
+    """When training and staging, the checkpoint with it, were at work."""
 
 
 def initial_update(run: Run) -> Update:
     """Version 0: the model that the run starts from, as the trainer holds it."""
-    started = time.monotonic()
-    staged = _stage(run, ready_trainer(run), step=0, parent=None)
-    return Update(0, staged.version, None, staged.hash, None, {}, 0.0, time.monotonic() - started)
+    started = time.time()
+    weights = _stage(run, ready_trainer(run), step=0, parent=None)
+    return Update(weights, stages={"stage": Interval.since(started)})
 
 
 def update_policy(run: Run, graded: Graded, parent: int) -> Update:
@@ -40,20 +42,13 @@ def update_policy(run: Run, graded: Graded, parent: int) -> Update:
     never gives its place to one that has not seen the batch.
     """
     trainer = ready_trainer(run)
+    started = time.time()
     report = trainer.train(graded.step, graded.ref, version=parent)
-    trained = time.monotonic()
+    trained = time.time()
     checkpoint = _checkpoint(run, trainer, graded.step)
-    staged = _stage(run, trainer, graded.step, parent)
-    return Update(
-        graded.step,
-        staged.version,
-        parent,
-        staged.hash,
-        checkpoint,
-        report.metrics,
-        report.seconds,
-        time.monotonic() - trained,
-    )
+    weights = _stage(run, trainer, graded.step, parent)
+    stages = {"train": Interval(started, trained), "stage": Interval.since(trained)}
+    return Update(weights, checkpoint, report.metrics, report.credits, stages)
 
 
 def prune_checkpoints(run: Run) -> None:
@@ -73,5 +68,5 @@ def _checkpoint(run: Run, trainer: Trainer, step: int) -> str | None:
     return key
 
 
-def _stage(run: Run, trainer: Trainer, step: int, parent: int | None) -> StagedManifest:
+def _stage(run: Run, trainer: Trainer, step: int, parent: int | None) -> WeightVersion:
     return stage(run, trainer, step, parent, probe_sequences(run))

@@ -46,7 +46,9 @@ def test_divergence_stays_below_1e_4_on_every_token(report: dict[str, Any]) -> N
 
 def test_reward_rises(report: dict[str, Any], records: list[dict[str, Any]]) -> None:
     assert report["reward_first"] < 0.45
-    assert records[-1]["reward"] > records[1]["reward"] + 0.1
+    assert records[0]["reward"] == report["reward_first"]
+    assert records[-2]["reward"] > records[0]["reward"] + 0.1
+    assert records[-1]["reward"] is None and records[-1]["evaluation"]["eval/held-out/avg_at_k"] > 0
 
 
 def test_mlflow_has_a_logged_model_a_version_with_reward_and_divergence(
@@ -58,10 +60,13 @@ def test_mlflow_has_a_logged_model_a_version_with_reward_and_divergence(
     assert run.info.status == "FINISHED"
     models = client.search_logged_models([experiment.experiment_id], f"source_run_id = '{run.info.run_id}'")
     assert {model.params["hash"] for model in models} == {record["hash"] for record in records}
-    for model in models:
-        assert {"reward/mean", "divergence/logprob_abs_diff_max"} <= {
-            metric.key for metric in model.metrics or []
-        }
+    told = {
+        model.params["hash"]: {metric.key: metric.value for metric in model.metrics or []} for model in models
+    }
+    for record in records:
+        metrics = told[record["hash"]]
+        for name in ("reward", "divergence", "length", "entropy"):
+            assert metrics.get(f"version/{name}") == record[name]
     steps = [metric.step for metric in client.get_metric_history(run.info.run_id, "time/overhead")]
     assert sorted(steps)[-STEPS:] == list(range(1, STEPS + 1))
 
@@ -113,7 +118,7 @@ def test_what_is_not_aligned_is_one_line_with_the_report_and_exit_code_1(finishe
     found = re.search(told, result.stderr, re.MULTILINE)
     assert found, result.stderr
     report = json.loads(result.stdout)
-    assert json.loads(Path(urlsplit(found[1]).path).read_text()) == report
+    assert json.loads(Path(urlsplit(found[1]).path).read_text()) == {"schema": 1, **report}
     assert 1e-9 == report["tolerance"] < report["engines"][0]["max"] <= 1e-4
     layers = report["layers"]
     assert len(layers["modules"]) == 4 and max(each["relative"] for each in layers["modules"]) <= 1e-5

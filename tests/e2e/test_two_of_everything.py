@@ -25,9 +25,10 @@ def test_ahead_with_two_engines_two_ranks_and_a_process_group(overnight: Overnig
     ledger = overnight.json("ledger", "double")
     assert [record["version"] for record in ledger] == list(range(STEPS + 1))
     for record in ledger:
-        assert record["recipe"] == "float32/process_group"
+        assert (record["format"], record["transport"]) == ("float32", "process_group")
         assert record["engines"] == {"engine-0": record["hash"], "engine-1": record["hash"]}
         assert record["probe_abs_diff_max"] <= 1e-4
+    assert [record["reward"] is None for record in ledger] == [False, False, True, True]
     client = MlflowClient(Home(overnight.home).mlflow_uri)
     experiment = client.get_experiment_by_name("tiny-cpu")
     (run,) = client.search_runs([experiment.experiment_id], "attributes.run_name = 'double'")

@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,19 +13,19 @@ from transformers import LlamaConfig
 from configs.loading import load_config
 from configs.run import RunConfig
 from configs.weights import PublishConfig
-from infra.cluster.local import LocalCluster
 from infra.home import Home
-from tasks.fleet.engines import EngineFleet
+from tasks.fleet.engines import Fleet
 from tasks.probe.probe import Probe
 from tasks.publishing.publish import PublishRefused, publish
 from tasks.publishing.staged import StagedVersion
-from tasks.publishing.transport import FromDisk
+from tasks.publishing.transports.disk import Disk
 from tasks.record.manifest import Manifest
 from tasks.record.run import Run
 from tests.support.chaos import servers_below
 from tests.support.command import CONFIGS
 from tests.support.engines import TINY_MODEL, altered_copy, reference_logprobs
 from tests.support.models import SIZES, save_model
+from tests.support.versions import version_named
 
 SEQUENCES = [[1, 40, 41, 42, 43, 44], [1, 60, 61, 62, 320]]
 
@@ -47,25 +48,27 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     preset["engine"] |= {"tensor_parallel": 2, "nodes": 2, "context_length": 64}
     preset["rollout"]["max_new_tokens"] = 16
     run = Run(id="two-nodes", config=RunConfig.model_validate(preset), home=home)
-    LocalCluster(home).start()
+    run.config.cluster.build(home).start()
     yield run
-    EngineFleet(run).stop()
-    LocalCluster(home).stop()
+    Fleet(run).stop()
+    run.config.cluster.build(home).stop()
 
 
 def staged(folder: Path, version: int) -> StagedVersion:
     """A folder as a trainer that holds its weights would stage it."""
     logprobs = [reference_logprobs(folder, sequence).tolist() for sequence in SEQUENCES]
     manifest = Manifest.of(load_file(folder / "model.safetensors"))
-    return StagedVersion(version, folder, manifest, Probe(sequences=SEQUENCES, logprobs=logprobs))
+    return StagedVersion(
+        version_named(version, manifest), folder, manifest, Probe(sequences=SEQUENCES, logprobs=logprobs)
+    )
 
 
 def test_two_ranks_hold_what_is_published_and_start_together(run: Run, model: Path, tmp_path: Path) -> None:
-    fleet = EngineFleet(run)
+    fleet = Fleet(run)
     (engine,) = fleet.start(model)
     assert [rank.place.tp_rank for rank in engine.client.checksums()] == [0, 1]
     changed = altered_copy(model, tmp_path / "changed", lambda _, tensor: tensor * 1.01)
-    report = publish([engine], staged(changed, 1), FromDisk(), PublishConfig())
+    report = publish([engine], staged(changed, 1), Disk(), PublishConfig())
     assert report.probe_abs_diff_max <= 1e-4
     assert [serving.name for serving in fleet.serving(1)] == ["engine-0"]
 
@@ -73,8 +76,8 @@ def test_two_ranks_hold_what_is_published_and_start_together(run: Run, model: Pa
     with pytest.raises(PublishRefused, match=r"version 2 refused: engine-0 holds 2 of .*qkv_proj"):
         publish(
             [engine],
-            StagedVersion(2, other, staged(model, 2).manifest, staged(model, 2).probe),
-            FromDisk(),
+            replace(staged(model, 2), folder=other),
+            Disk(),
             PublishConfig(),
         )
 
@@ -83,4 +86,4 @@ def test_two_ranks_hold_what_is_published_and_start_together(run: Run, model: Pa
     (again,) = fleet.start(changed)
     assert again.client.url != engine.client.url  # the first was started anew with the second
     assert fleet.serving(1) == []
-    assert publish([again], staged(changed, 1), FromDisk(), PublishConfig()).probe_abs_diff_max <= 1e-4
+    assert publish([again], staged(changed, 1), Disk(), PublishConfig()).probe_abs_diff_max <= 1e-4

@@ -59,9 +59,9 @@ def test_the_run_goes_on_when_an_engine_is_killed_in_mid_rollout(overnight: Over
     assert loaded < stamped and "generate" in calls[loaded:stamped]  # the probe
     assert "generate" in calls[stamped:]
     steps = commits(overnight, "struck")
-    assert [commit["version"] for commit in steps] == list(range(STEPS + 1))
+    assert [commit["weights"]["number"] for commit in steps] == list(range(STEPS + 1))
     for commit in steps:
-        assert commit["publish"]["engine_hashes"] == dict.fromkeys(ENGINES, commit["weights_hash"])
+        assert commit["publish"]["engine_hashes"] == dict.fromkeys(ENGINES, commit["weights"]["hash"])
     trained = [commit["metrics"] for commit in steps[1:]]
     assert max(metrics["divergence/logprob_abs_diff_max"] for metrics in trained) <= 1e-4
     assert not any(metrics["divergence/mismatched_version_tokens"] for metrics in trained)

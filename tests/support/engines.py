@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 from configs.engine import EmbeddedEngine, EngineConfig
 from infra.engines.client import EngineClient, EngineRefused, Generation, SamplingParams
 from infra.engines.launch import launch
-from infra.process import free_port, log_tail, spawn, stop_tree, wait_until
+from infra.process import LOOPBACK, free_port, log_tail, spawn, stop_tree, wait_until
 
 ROOT = Path(__file__).parents[2]
 TINY_MODEL = ROOT / "configs/models/tiny-arithmetic"
@@ -67,7 +67,7 @@ class ServedFolder:
 def running_engine(config: EngineConfig, folder: Path, log: Path) -> Iterator[ServedFolder]:
     """An engine of any kind on a free port."""
     port = free_port()
-    server = launch(config, folder, port)
+    server = launch(config, folder, LOOPBACK, port)
     process = spawn(server.command, log, server.env)
     client = EngineClient(f"http://127.0.0.1:{port}", timeout_s=60)
     try:

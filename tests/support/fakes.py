@@ -27,6 +27,7 @@ from infra.engines.client import (
     RankChecksums,
 )
 from infra.engines.tensors import PackedBucket, unpack
+from infra.store.base import KeyMissingError
 from tasks.fleet.engines import Engine
 from tasks.model.bridge.buckets import TensorSpec
 from tasks.model.errors import TrainerError
@@ -116,7 +117,7 @@ class FakeTrainer(Trainer):
         self._enter("restore")
         try:
             state = json.loads((self.run.store.local(key) / "state.json").read_text())
-        except (OSError, ValueError) as error:
+        except (KeyMissingError, OSError, ValueError) as error:
             raise CheckpointUnusable(f"{key} is not a trainer checkpoint ({error})") from None
         self.restored.append(key)
         self.weights, self.step = state["weights"], state["step"]
@@ -138,7 +139,7 @@ class FakeTrainer(Trainer):
             self.applied.append((step, batch, version))
         elif step != self.step:
             raise StepOutOfOrder(f"step {step} was asked of a trainer that has applied step {self.step}")
-        return TrainReport(step=step, optimizer_steps=1, metrics={"policy/loss": self._loaded()}, seconds=0.5)
+        return TrainReport(step=step, optimizer_steps=1, metrics={"policy/loss": self._loaded()}, credits=())
 
     def score(self, sequences: list[list[int]]) -> list[list[float]]:
         self._enter("score")
@@ -350,7 +351,7 @@ class FakeEngine(EngineClient):
 
 @dataclass
 class FakeFleet:
-    """What EngineFleet starts and finds."""
+    """What Fleet starts and finds."""
 
     clients: list[FakeEngine]
     started_on: list[Path] = field(default_factory=list)

@@ -15,17 +15,16 @@ import torch.distributed as dist
 from safetensors.torch import save_file
 
 from configs.run import RunConfig
-from configs.training import AlgorithmConfig
 from infra.home import Home
 from tasks.model.architecture import Architecture
 from tasks.model.bridge.transfer import export_weights, load_weights
 from tasks.model.megatron.model import build_model
-from tasks.model.megatron.passes import ModelPass
+from tasks.model.megatron.passes import ModelPass, Objective
 from tasks.model.stored import store_checkpoint
 from tasks.record.run import Run
 from tasks.record.samples import RolloutBatch
-from tasks.training.flat import flatten
-from tasks.training.losses.dapo import dapo_loss
+from tasks.training.algorithms.base import Tokens
+from tasks.training.token_batch import lay_out
 from tests.support.training import VOCABULARY, LooseRank, graded_batch, lonely_batch
 
 SEQUENCES = [[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1], [60, 0, 59, 30, 31]]
@@ -88,15 +87,17 @@ def _gradients(config: RunConfig, folder: Path, batch: RolloutBatch) -> dict[str
     architecture = Architecture.read(folder)
     model = build_model(architecture, config.trainer, device)
     load_weights(model.module, architecture, folder)
-    flat = flatten(batch, 0, device)
-    rows = [row for group in flat.usable for row in group]
+    algorithm = config.algorithm.build()
+    laid = lay_out(batch, algorithm.advantages(batch, values=None), device)
+    [rows] = laid.minibatches(1)
 
-    def loss_of(microbatch, logprobs_N):
+    def of(microbatch, logprobs_N):
         places = microbatch.places_N
-        old_N, rollout_N = logprobs_N.detach(), flat.rollout_logprobs_N[places]
-        return dapo_loss(logprobs_N, old_N, rollout_N, flat.advantages_N[places], AlgorithmConfig())
+        old_N, rollout_N = logprobs_N.detach(), laid.rollout_logprobs_N[places]
+        return algorithm.loss(Tokens(logprobs_N, old_N, rollout_N, laid.advantages_N[places]))
 
-    ModelPass(model, VOCABULARY, config.trainer, device).run(rows, flat.tokens, 1.0, loss_of)
+    objective = Objective(algorithm.columns, of)
+    ModelPass(model, VOCABULARY, config.trainer, device).run(rows, laid.count, 1.0, objective)
     with torch.no_grad():
         for parameter in model.module.parameters():
             parameter.copy_(parameter.main_grad)

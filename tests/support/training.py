@@ -100,13 +100,13 @@ def graded_batch(step: int, vocabulary: int = VOCABULARY, groups: int = 6) -> Ro
                     reward,
                 )
             )
-        made.append(Group(Problem(f"p{number}", "prompt", 1), tuple(samples)))
+        made.append(Group(Problem(f"p{number}", "prompt", "1"), tuple(samples)))
     return RolloutBatch(step, tuple(made))
 
 
 def lonely_batch(step: int) -> RolloutBatch:
     """A batch with one usable row: the other graded sample of its group has no response token."""
-    problem = Problem("p", "prompt", 1)
+    problem = Problem("p", "prompt", "1")
     span = (VersionSpan(step - 1, 0, 3),)
     long = Sample((5, 6, 7), (8, 9, 10), (-4.0, -4.1, -4.2), span, "stop", 1.0)
     empty = Sample((5, 6, 7), (), (), (), "stop", 0.0)

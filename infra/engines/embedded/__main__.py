@@ -6,6 +6,8 @@ import socket
 import sys
 from pathlib import Path
 
+from infra.process import LOOPBACK
+
 
 def main() -> None:
     """Take the port, load the model, serve."""
@@ -14,6 +16,7 @@ def main() -> None:
     import torch  # after the port: a taken one is told at once
     import uvicorn
 
+    from configs.errors import OvernightError
     from infra.engines.embedded.app import create_app
     from infra.engines.embedded.engine import Engine
     from infra.engines.embedded.model import ServedModel
@@ -26,7 +29,7 @@ def main() -> None:
             torch.device(options.device),
             options.context_length,
         )
-    except ValueError as error:
+    except (OvernightError, ValueError) as error:
         sys.exit(f"cannot serve {options.model_path}: {error}")
     app = create_app(Engine(model, options.batch_size))
     config = uvicorn.Config(
@@ -43,7 +46,7 @@ def main() -> None:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m infra.engines.embedded", description=main.__doc__)
     parser.add_argument("--model-path", type=Path, required=True, help="checkpoint folder")
-    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--host", default=LOOPBACK)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--threads", type=int, default=1, help="CPU threads")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")

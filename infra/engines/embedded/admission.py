@@ -4,6 +4,7 @@ import base64
 import secrets
 import uuid
 
+from configs.errors import UserError
 from infra.engines.embedded.model import ServedModel
 from infra.engines.embedded.sequence import Sequence
 from infra.engines.protocol import (
@@ -16,7 +17,7 @@ from infra.engines.protocol import (
 )
 
 
-class BadRequest(ValueError):
+class BadRequest(UserError):
     """A request that cannot be served as it is; the message says what to change."""
 
 

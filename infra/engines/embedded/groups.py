@@ -7,6 +7,7 @@ from concurrent.futures import Future
 import torch
 import torch.distributed as dist
 
+from configs.errors import RunFailure
 from infra.engines.protocol import InitUpdateGroupRequest, UpdateFromGroupRequest
 from infra.process_group import broadcast, join_group, leave_group
 from infra.quantisation.recipe import TensorForm
@@ -16,7 +17,7 @@ TIMEOUT_S = 120.0
 Place = Callable[[str, TensorForm], torch.Tensor]
 
 
-class GroupError(RuntimeError):
+class GroupError(RunFailure):
     """A process group call cannot be served."""
 
 

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from configs.errors import RunFailure
+
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
-class NonFiniteLogits(ArithmeticError):
+class NonFiniteLogits(RunFailure):
     """The model gave NaN or infinite logits: its weights are broken."""
 
 

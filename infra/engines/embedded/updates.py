@@ -9,6 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from pydantic import ValidationError
 
+from configs.errors import RunFailure
 from infra.engines import protocol
 from infra.engines.checkpoint import WeightsMismatch
 from infra.engines.embedded.answers import result, updated
@@ -24,7 +25,7 @@ _NOT_FLUSHED = (
 Update = protocol.UpdateFromDiskRequest | protocol.UpdateFromTensorsRequest | protocol.UpdateFromGroupRequest
 
 
-class Refused(RuntimeError):
+class Refused(RunFailure):
     """A weight call was not done as asked."""
 
 

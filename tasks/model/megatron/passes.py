@@ -1,8 +1,8 @@
 """Running the model over a flat batch, with or without gradients, through Megatron's schedule."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -16,26 +16,36 @@ from configs.training import TrainerConfig
 from tasks.model.megatron.logprobs import token_scores
 from tasks.model.megatron.microbatches import Microbatch, Row, deal, idle_microbatch
 
-
-class TokenLosses(NamedTuple):
-    """Per-token results; N counts response tokens."""
-
-    loss_N: Tensor
-    clipped_N: Tensor
-    """1 where the clip took the gradient away, else 0."""
+SCORES = ("logprobs", "entropy")
+"""Columns that every pass gives."""
+Columns = Mapping[str, Tensor]
+"""Figures of response tokens by name, each of shape [N]."""
 
 
-LossOf = Callable[[Microbatch, Tensor], TokenLosses]
-"""Per-token losses of a microbatch from its logprobs_N; their mean over all rows' tokens is minimised."""
+@dataclass(frozen=True)
+class Objective:
+    """What is minimised, and the columns that are made with it."""
 
+    names: tuple[str, ...]
+    """Of the columns that `of` gives, known ahead so that ranks without rows agree on them as well."""
+    of: Callable[[Microbatch, Tensor], Columns]
+    """Columns of a microbatch from its logprobs_N; the mean of "loss" over all rows' tokens is minimised."""
 
-class FlatScores(NamedTuple):
-    """A flat batch's figures on every rank, fp32; zero at tokens of rows that the pass left out."""
+    def __post_init__(self) -> None:
+        if "loss" not in self.names or set(SCORES) & set(self.names):
+            raise ValueError(
+                f'an algorithm\'s columns are {self.names}: have "loss" among them, and none of {SCORES}'
+            )
 
-    logprobs_N: Tensor
-    entropy_N: Tensor
-    loss_N: Tensor
-    clipped_N: Tensor
+    def columns(self, microbatch: Microbatch, logprobs_N: Tensor) -> list[Tensor]:
+        """In the order of the names; ValueError when others were made."""
+        made = self.of(microbatch, logprobs_N)
+        if made.keys() != set(self.names):
+            raise ValueError(
+                f"an algorithm's loss gave {sorted(made)} and its columns are {sorted(self.names)}: "
+                "name the same in both"
+            )
+        return [made[name] for name in self.names]
 
 
 class ModelPass:
@@ -54,16 +64,19 @@ class ModelPass:
         self._device = device
 
     def run(
-        self, rows: Sequence[Row], tokens: int, temperature: float, loss_of: LossOf | None = None
-    ) -> FlatScores:
-        """Score the rows of a flat batch of `tokens`; with `loss_of` also accumulate gradients.
+        self, rows: Sequence[Row], tokens: int, temperature: float, objective: Objective | None = None
+    ) -> Columns:
+        """Score the rows of a flat batch of `tokens`; with an objective also accumulate gradients.
 
-        The gradient is that of the mean loss over the rows' scored tokens, all ranks together. A collective
-        of all ranks, which give the same rows.
+        Gives "logprobs", "entropy" and the objective's columns on every rank, fp32, zero at tokens of other
+        rows. The gradient is that of the mean loss over the rows' scored tokens, all ranks together. A
+        collective of all ranks, which give the same rows.
         """
-        flat_4N = torch.zeros(4, tokens, device=self._device)
+        names = SCORES + (objective.names if objective else ())
+        table_CN = torch.zeros(len(names), tokens, device=self._device)
+        columns = dict(zip(names, table_CN, strict=True))
         if not any(row.count > 0 for row in rows):
-            return FlatScores(*flat_4N)
+            return columns
         microbatches = self._my_share(rows)
 
         def forward(batches: Iterator[Microbatch], model: torch.nn.Module) -> tuple[Tensor, Callable]:
@@ -71,9 +84,11 @@ class ModelPass:
             width = microbatch.tokens_BT.shape[1]
             even_BT = pad(microbatch.tokens_BT, (0, -width % self._config.tensor_parallel))
             logits_BTV = model(even_BT, None, None)[:, :width]  # the ranks had equal shares of the sequence
-            return logits_BTV, lambda logits: self._finish(logits, microbatch, temperature, loss_of, flat_4N)
+            return logits_BTV, lambda logits: self._finish(
+                logits, microbatch, temperature, objective, table_CN
+            )
 
-        with nullcontext() if loss_of else torch.no_grad():
+        with nullcontext() if objective else torch.no_grad():
             get_forward_backward_func()(
                 forward_step_func=forward,
                 data_iterator=iter(microbatches),
@@ -81,12 +96,12 @@ class ModelPass:
                 num_microbatches=len(microbatches),
                 seq_length=1,  # of use to pipeline stages only, as the next one
                 micro_batch_size=1,
-                forward_only=loss_of is None,
+                forward_only=objective is None,
             )
         group = parallel_state.get_data_parallel_group()
         if group.size() > 1:
-            dist.all_reduce(flat_4N, group=group)  # every place is set by one rank and zero elsewhere
-        return FlatScores(*flat_4N)
+            dist.all_reduce(table_CN, group=group)  # every place is set by one rank and zero elsewhere
+        return columns
 
     def _my_share(self, rows: Sequence[Row]) -> list[Microbatch]:
         rank, ranks = parallel_state.get_data_parallel_rank(), parallel_state.get_data_parallel_world_size()
@@ -106,17 +121,17 @@ class ModelPass:
         logits_BTV: Tensor,
         microbatch: Microbatch,
         temperature: float,
-        loss_of: LossOf | None,
-        flat_4N: Tensor,
+        objective: Objective | None,
+        table_CN: Tensor,
     ) -> tuple[Tensor, Tensor, None]:
         """Megatron's loss function: summed loss, number of tokens, and nothing to report."""
         logits_NV = logits_BTV.flatten(0, 1).index_select(0, microbatch.positions_N)
         scores = token_scores(logits_NV, microbatch.targets_N, temperature, self._vocab_size)
         figures = [scores.logprobs_N, scores.entropy_N]
         loss = scores.logprobs_N.sum()
-        if loss_of is not None:
-            losses = loss_of(microbatch, scores.logprobs_N)
-            figures += losses
-            loss = losses.loss_N.sum()
-        flat_4N[: len(figures), microbatch.places_N] = torch.stack(figures).detach()
+        if objective is not None:
+            made = objective.columns(microbatch, scores.logprobs_N)
+            figures += made
+            loss = made[objective.names.index("loss")].sum()
+        table_CN[:, microbatch.places_N] = torch.stack(figures).detach()
         return loss, torch.tensor(len(microbatch.targets_N), dtype=torch.int, device=self._device), None

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+import jsonschema
 import pytest
 from pydantic import ValidationError
 
@@ -64,6 +65,17 @@ def test_a_kind_of_ones_own_keeps_its_fields_in_a_round_trip() -> None:
     assert isinstance(menu.drink, OwnDrink) and menu.drink.build() == 7
     assert menu.model_dump()["drink"] == {"kind": OWN, "strength": 7}
     assert Menu.model_validate_json(menu.model_dump_json()) == menu
+
+
+@pytest.mark.parametrize("drink", [{"kind": "tea", "minutes": 5}, {"kind": OWN, "strength": 7}])
+def test_a_typed_form_takes_every_kind(drink: dict[str, object]) -> None:
+    jsonschema.validate({"drink": drink}, Menu.model_json_schema())
+
+
+@pytest.mark.parametrize("drink", [{"kind": "beer"}, {"kind": "tea", "milk": True}])
+def test_a_typed_form_takes_nothing_else(drink: dict[str, object]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"drink": drink}, Menu.model_json_schema())
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
+from configs.algorithm import DapoAlgorithm
 from configs.errors import UserError
 from configs.loading import ConfigError, load_config, override
 from configs.run import RunConfig
@@ -64,6 +65,12 @@ def test_a_store_is_local_unless_said(preset):
     assert load_config(preset, ["store={kind: s3, bucket: runs}"]).store.prefix == "overnight"
 
 
+def test_an_algorithm_is_dapo_unless_said(preset):
+    document = load_config(preset, ["algorithm.clip_high=0.3"]).model_dump(mode="json")
+    assert document["algorithm"].pop("kind") == "dapo"  # a record may lack it
+    assert RunConfig.model_validate(document).algorithm == DapoAlgorithm(clip_high=0.3)
+
+
 @pytest.mark.parametrize(
     ("change", "parts"),
     [
@@ -98,6 +105,8 @@ def test_a_store_is_local_unless_said(preset):
         ("store={kind: s3, bucket: runs, prefix: /a}", ["store.prefix", "pattern"]),
         ("store={kind: s3, bucket: runs, endpoint_url: minio}", ["store.endpoint_url", "pattern"]),
         ("store={kind: s3, bucket: runs, secret: x}", ["store.secret: unknown key"]),
+        ("publish.transport=pigeon", ['publish.transport: kind must be one of "disk", "delta"']),
+        ("publish.transport={kind: delta, miror: x}", ["publish.transport.miror: unknown key"]),
         ("publish.format=fp8", ["publish.format", "'fp8_block', 'fp8_channel'"]),
         (
             "publish={format: fp8_channel}\nengine={kind: sglang, python: p}",
@@ -107,6 +116,12 @@ def test_a_store_is_local_unless_said(preset):
             "publish={format: mxfp4}\nalgorithm.tis_cap=null",
             ["algorithm.tis_cap is off", "set algorithm.tis_cap 2"],
         ),
+        (
+            "algorithm.kind=ppo",
+            ['algorithm: kind must be one of "dapo", or "package.module:Class" of your own'],
+        ),
+        ("algorithm.kind=my.module:Ppo", ["algorithm", '"my.module:Ppo" cannot be imported']),
+        ("algorithm={kind: dapo, clip_low: 1}", ["algorithm.clip_low: Input should be less than 1"]),
         (
             "publish={format: fp8_block}\ngates.max_logprob_diff=1e-4",
             ["gates.max_logprob_diff 0.0001 is less than the 3 nats", "set it to those or more, or leave it"],

@@ -4,10 +4,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
+from typing import Annotated, get_args, get_origin
 
 import pytest
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 import configs
 from configs.loading import load_config
@@ -43,21 +44,23 @@ def test_configs_import_without_torch_or_any_service():
     assert run.stdout.strip() == "[]"
 
 
+def kinds(field: FieldInfo) -> list[type[BaseModel]]:
+    """The sections that a field may hold."""
+    members = [field.annotation, *get_args(field.annotation)]
+    bare = [get_args(member)[0] if get_origin(member) is Annotated else member for member in members]
+    return [kind for kind in bare if isinstance(kind, type) and issubclass(kind, BaseModel)]
+
+
 def sections(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
     """The model and every section below it, those in unions included."""
     yield model
     for field in model.model_fields.values():
-        for kind in (field.annotation, *get_args(field.annotation)):
-            if isinstance(kind, type) and issubclass(kind, BaseModel):
-                yield from sections(kind)
+        for kind in kinds(field):
+            yield from sections(kind)
 
 
 @pytest.mark.parametrize("section", list(sections(RunConfig)), ids=lambda section: section.__name__)
 def test_every_setting_explains_itself(section):
     assert section.__doc__
     for name, field in section.model_fields.items():
-        is_section = any(
-            isinstance(kind, type) and issubclass(kind, BaseModel)
-            for kind in (field.annotation, *get_args(field.annotation))
-        )
-        assert is_section or name == "kind" or field.description, f"{section.__name__}.{name}"
+        assert kinds(field) or name == "kind" or field.description, f"{section.__name__}.{name}"

@@ -12,8 +12,10 @@ from flows.display import RunDisplay, print_report, step_line
 from infra.home import Home
 from infra.process import wait_until
 from tasks.record.commits import PublishReport, StepCommit
+from tasks.record.interval import Interval
 from tasks.record.run import Run
 from tasks.record.samples import BatchRef
+from tasks.record.weight_version import WeightVersion
 from tasks.reporting.report import report_of
 from tests.support.command import CONFIGS
 
@@ -37,25 +39,29 @@ def run(tmp_path: Path) -> Run:
 
 def commit_of(step: int, metrics: dict[str, float] | None = None) -> StepCommit:
     return StepCommit(
-        step=step,
-        version=step + 1 if step else 0,
-        parent_version=step if step else None,
-        weights_hash="f" * 64,
-        recipe="float32/disk",
+        weights=WeightVersion(
+            number=step + 1 if step else 0,
+            parent=step if step else None,
+            step=step,
+            hash="f" * 64,
+            bytes=1,
+            format="float32",
+        ),
         batch=BatchRef(step, "batch", "0" * 64) if step else None,
-        prompt_cursor=32 * step,
-        rng_seed=0,
+        cursor=32 * step,
+        seed=0,
         checkpoint=None,
         publish=PublishReport(
             transport="disk",
             transfer_seconds=0.5,
-            seconds=0.6,
-            bytes=1,
+            interval=Interval(1.8e9 - 0.6, 1.8e9),
             sent_bytes=1,
             gb_per_second=0.1,
             engine_hashes={},
             probe_abs_diff_max=2.6e-6,
         ),
+        credits=(),
+        stages={},
         metrics=METRICS if metrics is None else metrics,
         created_at=1.8e9,
     )

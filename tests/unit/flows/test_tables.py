@@ -23,7 +23,8 @@ PUBLISHED = VersionRecord(
     state="published",
     bytes=1_640_000,
     sent_bytes=410_000,
-    recipe="fp8_block/disk",
+    format="fp8_block",
+    transport="disk",
     seconds=0.0521,
     gb_per_second=0.0629,
     engines={"engine-0": "0123", "engine-1": "0123"},
@@ -35,7 +36,7 @@ PUBLISHED = VersionRecord(
     created_at=1.8e9,
 )
 STAGED = VersionRecord(
-    version=2, parent=1, step=2, hash="f" * 64, state="staged", bytes=1_640_000, created_at=1.8e9
+    version=2, parent=1, step=2, hash="f" * 64, state="staged", bytes=1_640_000, format="fp8_block"
 )
 
 
@@ -53,14 +54,15 @@ def cells(table: RenderableType) -> list[list[str]]:
 def test_the_ledger_says_of_every_version_what_became_of_it() -> None:
     head, staged, published = cells(ledger_table([STAGED, PUBLISHED]))
     assert ", ".join(head) == (
-        "version, parent, step, state, hash, recipe, MB, sent MB, seconds, GB/s, engines, probe diff, "
-        "reward, divergence, checkpoint, evaluation"
+        "version, parent, step, state, hash, format, transport, MB, sent MB, seconds, GB/s, engines, "
+        "probe diff, reward, divergence, checkpoint, evaluation"
     )
-    assert staged == ["2", "1", "2", "staged", "f" * 12, "-", "1.64", "-", "-", "-", "0", *["-"] * 5]
+    named = ["2", "1", "2", "staged", "f" * 12, "fp8_block"]
+    assert staged == [*named, "-", "1.64", "-", "-", "-", "0", *["-"] * 5]
     numbers = ["1.64", "0.41", "0.0521", "0.0629", "2", "2.63e-06", "0.438", "1.2e-06"]
-    assert published[:6] == ["3", "1", "2", "published", "0123456789ab", "fp8_block/disk"]
-    assert published[6:14] == numbers
-    assert published[14:] == ["000002", "held-out 0.600, aime 0.100"]
+    assert published[:7] == ["3", "1", "2", "published", "0123456789ab", "fp8_block", "disk"]
+    assert published[7:15] == numbers
+    assert published[15:] == ["000002", "held-out 0.600, aime 0.100"]
 
 
 @pytest.fixture

@@ -12,11 +12,14 @@ from configs.run import RunConfig
 from infra.home import Home
 from tasks.record.commits import PublishReport, StepCommit
 from tasks.record.evaluation_report import EvaluationReport, ProblemResult
+from tasks.record.interval import Interval
 from tasks.record.run import Run
 from tasks.record.samples import BatchRef
+from tasks.record.weight_version import WeightVersion
 from tasks.training.group import TrainerGroup
 from tests.support.engines import TINY_MODEL
 from tests.support.fakes import FakeTrainers
+from tests.support.versions import credit_of
 
 
 @pytest.fixture
@@ -65,9 +68,22 @@ def trainers(monkeypatch: pytest.MonkeyPatch) -> FakeTrainers:
 
 @pytest.fixture
 def make_commit() -> Callable[..., StepCommit]:
-    """Builds the commit of a step whose version is its number; keyword arguments replace fields."""
+    """Builds the commit of a step whose version is its number; keyword arguments replace fields.
 
-    def make(step: int, **changes: object) -> StepCommit:
+    Those of its weights go by `version`, `parent`, `hash` and `format`. The version before it generated its
+    batch of 64 samples, with reward 0.40 and a hundredth for each step.
+    """
+
+    def make(step: int, **changes: Any) -> StepCommit:
+        weights = WeightVersion(
+            number=changes.pop("version", step),
+            parent=changes.pop("parent", step - 1 if step else None),
+            step=step,
+            hash=changes.pop("hash", f"{step:064x}"),
+            bytes=1_500_000,
+            format=changes.pop("format", "float32"),
+        )
+        end = 1_800_000_000.0 + 4.5 * step
         initial = {"publish/probe_abs_diff_max": 1e-6}
         trained = {
             **initial,
@@ -78,27 +94,24 @@ def make_commit() -> Callable[..., StepCommit]:
             "time/train": 0.5,
         }
         commit = StepCommit(
-            step=step,
-            version=step,
-            parent_version=step - 1 if step else None,
-            weights_hash=f"{step:064x}",
-            recipe="float32/disk",
+            weights=weights,
             batch=BatchRef(step, f"unit-1/steps/{step:06d}/rollouts.parquet", "0" * 64) if step else None,
-            prompt_cursor=32 * step,
-            rng_seed=0,
+            cursor=32 * step,
+            seed=0,
             checkpoint=f"unit-1/checkpoints/{step:06d}",
             publish=PublishReport(
                 transport="disk",
                 transfer_seconds=0.5,
-                seconds=0.6,
-                bytes=1_500_000,
+                interval=Interval(end - 0.75, end - 0.125),
                 sent_bytes=1_500_000,
                 gb_per_second=0.003,
-                engine_hashes={"engine-0": f"{step:064x}"},
+                engine_hashes={"engine-0": weights.hash},
                 probe_abs_diff_max=1e-6,
             ),
+            credits=(credit_of(weights.parent, step),) if weights.parent is not None else (),
+            stages={"publish": Interval(end - 0.75, end - 0.125)},
             metrics=trained if step else initial,
-            created_at=1_800_000_000.0 + 4.5 * step,
+            created_at=end,
         )
         return commit.model_copy(update=changes)
 
@@ -110,7 +123,14 @@ def make_report() -> Callable[..., EvaluationReport]:
     """Builds an evaluation report of two problems; keyword arguments replace fields."""
 
     def make(version: int, dataset: str, **changes: object) -> EvaluationReport:
-        problem = ProblemResult(id="p0", answer=4, greedy_answer=4, sampled_answers=(4, None), correct=1)
+        problem = ProblemResult(
+            id="p0",
+            answer="4",
+            greedy_answer="4",
+            greedy_correct=True,
+            sampled_answers=("4", None),
+            correct=1,
+        )
         report = EvaluationReport(
             dataset=dataset,
             version=version,
@@ -126,6 +146,7 @@ def make_report() -> Callable[..., EvaluationReport]:
             truncated_fraction=0.0,
             settings=EvaluationConfig(),
             too_long=0,
+            ungraded=0,
             problems=(problem, problem.model_copy(update={"id": "p1"})),
         )
         return report.model_copy(update=changes)

@@ -23,8 +23,8 @@ def evaluated(
         return make_report(version, name, settings=config.evaluation)
 
     monkeypatch.setattr("tasks.evaluation.evaluate.evaluate", evaluate)
-    monkeypatch.setattr("tasks.evaluate.is_served", lambda run, version: True)
-    monkeypatch.setattr("tasks.evaluation.evaluate.servers_of", lambda run, version: [])
+    monkeypatch.setattr("tasks.evaluate.is_served", lambda fleet, version: True)
+    monkeypatch.setattr("tasks.evaluation.evaluate.servers_of", lambda fleet, version: [])
     return done
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from infra.cluster.local import ClusterError, LocalCluster
+from configs.cluster import LocalClusterConfig
+from infra.cluster.local import ClusterError
 from infra.home import Home
 from infra.identity import ProcessRef
 from infra.process import stop_tree, wait_until
@@ -24,7 +25,7 @@ import subprocess, sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import ray
-from infra.cluster.local import LocalCluster
+from configs.cluster import LocalClusterConfig
 from infra.home import Home
 
 class Engine:
@@ -32,7 +33,7 @@ class Engine:
         self.child = subprocess.Popen(["sleep", "600"])
         return self.child.pid
 
-cluster = LocalCluster(Home(Path(sys.argv[1])))
+cluster = LocalClusterConfig().build(Home(Path(sys.argv[1])))
 with ThreadPoolExecutor() as passing:  # a thread that ends, such as a flow's task
     passing.submit(cluster.start).result()
 cluster.start()
@@ -117,4 +118,4 @@ def test_a_temporary_folder_too_long_for_sockets_is_named(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/tmp/" + "long/" * 10)
     with pytest.raises(ClusterError, match="set TMPDIR to a shorter one"):
-        LocalCluster(Home(tmp_path)).start()
+        LocalClusterConfig().build(Home(tmp_path)).start()

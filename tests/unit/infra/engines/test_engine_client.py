@@ -98,7 +98,7 @@ def test_a_closed_port_is_unreachable() -> None:
     with pytest.raises(EngineUnreachable, match="/model_info"):
         client.model_info()
     assert not client.healthy()
-    assert EngineUnreachable.retryable
+    assert EngineUnreachable.heals
 
 
 def test_a_silent_server_is_a_timeout(answers: Answers) -> None:
@@ -108,7 +108,7 @@ def test_a_silent_server_is_a_timeout(answers: Answers) -> None:
     with pytest.raises(EngineTimeout, match=r"no answer within 0\.2 s"):
         client.score([[1, 2]])
     assert time.monotonic() - begun < 0.9
-    assert EngineTimeout.retryable
+    assert EngineTimeout.heals
 
 
 @pytest.mark.parametrize(
@@ -149,8 +149,8 @@ def test_a_control_call_fails_with_the_engines_reason(
 
 
 def test_a_refusal_is_not_retried(answers: Answers) -> None:
-    assert not EngineRefused.retryable
-    assert not EngineFailed.retryable
+    assert not EngineRefused.heals
+    assert not EngineFailed.heals
 
 
 def test_a_generation_is_read_and_what_is_not_known_is_ignored(

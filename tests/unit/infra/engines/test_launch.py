@@ -14,6 +14,7 @@ from configs.loading import load_config
 from infra.engines import launch as launch_module
 from infra.engines.launch import Launch, Member, launch
 from infra.engines.router import launch_router
+from infra.process import LOOPBACK
 
 PRESETS = sorted(Path(configs.__file__).parent.glob("*.yaml"))
 SNAPSHOTS = Path(__file__).parent / "launch"
@@ -61,17 +62,17 @@ def check_snapshot(name: str, server: Launch, update: bool) -> None:
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.stem)
 def test_the_command_lines_of_the_presets(preset: Path, update_snapshots: bool) -> None:
-    check_snapshot(preset.stem, launch(load_config(preset).engine, MODEL, 30000), update_snapshots)
+    check_snapshot(preset.stem, launch(load_config(preset).engine, MODEL, LOOPBACK, 30000), update_snapshots)
 
 
 @pytest.mark.parametrize("name", GPU_ENGINES)
 def test_the_command_lines_of_larger_engines(name: str, update_snapshots: bool) -> None:
     member = Member(1, "10.0.0.1:20000") if GPU_ENGINES[name].machines > 1 else Member()
-    check_snapshot(name, launch(GPU_ENGINES[name], MODEL, 30000, member), update_snapshots)
+    check_snapshot(name, launch(GPU_ENGINES[name], MODEL, LOOPBACK, 30000, member), update_snapshots)
 
 
 def test_the_command_line_of_the_router(update_snapshots: bool) -> None:
-    check_snapshot("router", launch_router(30000, 29000, timeout_s=600), update_snapshots)
+    check_snapshot("router", launch_router(LOOPBACK, 30000, 29000, timeout_s=600), update_snapshots)
 
 
 def test_every_snapshot_belongs_to_a_command_line() -> None:
@@ -81,7 +82,7 @@ def test_every_snapshot_belongs_to_a_command_line() -> None:
 
 def _names(config: EngineConfig) -> set[str]:
     """The arguments that the launcher itself sets."""
-    flags = launch(config, MODEL, 30000, Member(1, "a:1")).command[3:]
+    flags = launch(config, MODEL, LOOPBACK, 30000, Member(1, "a:1")).command[3:]
     return {flag.removeprefix("--").partition("=")[0] for flag in flags}
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from configs.cluster import LocalClusterConfig
 from infra.engines.client import EngineClient, EngineRefused, EngineUnreachable, Generation, SamplingParams
 from infra.engines.router import RouterActor, RouterClient
+from infra.home import Home
 from infra.process import wait_until
 from tests.support.chaos import server_at
 from tests.support.engines import TINY_MODEL, ServedFolder, tiny_engine
@@ -36,7 +38,8 @@ def other(tmp_path: Path) -> Iterator[EngineClient]:
 @pytest.fixture
 def router(tmp_path: Path) -> Iterator[RouterClient]:
     """A router without engines."""
-    actor = RouterActor(60, REQUEST_TIMEOUT_S, tmp_path / "router.log")
+    local = LocalClusterConfig().build(Home(tmp_path))
+    actor = RouterActor(60, REQUEST_TIMEOUT_S, tmp_path / "router.log", local)
     client = RouterClient(actor.start(), timeout_s=60, concurrency=CONCURRENCY)
     assert actor.start() == client.url, "a live router is kept"
     yield client

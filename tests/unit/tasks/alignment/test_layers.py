@@ -16,6 +16,7 @@ from tasks.publishing.export import convert
 from tasks.publishing.staged import StagedVersion
 from tests.support.models import MODELS, save_model
 from tests.support.training import LooseRank, single_trainer
+from tests.support.versions import version_named
 
 SEQUENCES = [[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1]]
 
@@ -34,7 +35,10 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str
                 trainer = running.enter_context(single_trainer(model))
                 manifest = trainer.export_to(model / "exported")
                 probe = Probe(sequences=SEQUENCES, logprobs=trainer.score(SEQUENCES))
-                made[name] = trainer, StagedVersion(0, model / "exported", manifest, probe)
+                made[name] = (
+                    trainer,
+                    StagedVersion(version_named(0, manifest), model / "exported", manifest, probe),
+                )
             return made[name]
 
         yield export

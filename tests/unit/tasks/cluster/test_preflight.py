@@ -130,6 +130,21 @@ def test_a_store_without_room(home: Home, monkeypatch: pytest.MonkeyPatch) -> No
     preflight(config("publish.keep_versions=2"), home)
 
 
+@pytest.mark.parametrize("blocked", [True, False])
+def test_copies_of_weights_that_have_no_place(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocked: bool
+) -> None:
+    (tmp_path / "file").write_text("")
+    usage = namedtuple("usage", "total used free")
+    free = {"fast": 1 << 20}
+    monkeypatch.setattr(shutil, "disk_usage", lambda at: usage(0, 0, free.get(Path(at).name, 1 << 40)))
+    root = tmp_path / ("file/fast" if blocked else "fast")
+    line = refusal(home, f"publish.transport={{kind: delta, mirror: {root}}}")
+    reason = "permit writing there" if blocked else "has 1 MiB free"
+    assert line.startswith("publish.transport.mirror") and reason in line
+    preflight(config("publish.transport=delta"), home)
+
+
 @pytest.mark.slow
 def test_a_store_on_s3(home: Home, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     store = f"store={s3.config().model_dump_json()}"

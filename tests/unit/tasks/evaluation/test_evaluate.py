@@ -7,7 +7,7 @@ from statistics import fmean
 import pytest
 from transformers import AutoTokenizer
 
-from configs.loading import parse_config
+from configs.loading import override, parse_config
 from infra.engines.client import Generation, Span
 from tasks.evaluation.answers import EvaluationError
 from tasks.evaluation.evaluate import evaluate
@@ -43,7 +43,7 @@ def engine(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def held_out():
-    return build_source(CONFIG.problems).held_out(None, 60)
+    return build_source(CONFIG).held_out(None, 60)
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +61,8 @@ def test_the_shares_follow_from_the_rows(report, held_out):
     assert report.avg_at_k == pytest.approx(fmean(row.correct / 3 for row in rows))
     assert report.pass_at_k == pytest.approx(fmean(row.correct > 0 for row in rows))
     assert report.greedy == pytest.approx(fmean(row.greedy_answer == row.answer for row in rows))
+    assert report.greedy == pytest.approx(fmean(row.greedy_correct for row in rows))
+    assert report.ungraded == 0
     assert report.ci_low < report.avg_at_k < report.ci_high
     assert report.avg_at_k < report.pass_at_k
     assert report.maj_at_k <= report.pass_at_k
@@ -84,7 +86,7 @@ def test_the_warm_start_guesses(report):
 @pytest.mark.slow
 def test_an_evaluation_repeats_exactly(engine, held_out, tokenizer, report):
     again = evaluate([engine], held_out, tokenizer, CONFIG, "held-out", VERSION)
-    assert again == report
+    assert again.model_copy(update={"finished_at": report.finished_at}) == report
     assert EvaluationReport.model_validate_json(report.model_dump_json()) == report
     other = evaluate([engine], held_out, tokenizer, CONFIG, "other", VERSION)
     assert [r.greedy_answer for r in other.problems] == [r.greedy_answer for r in report.problems]
@@ -99,7 +101,7 @@ def test_a_jsonl_file_with_prompts_that_do_not_fit(engine, tokenizer, tmp_path):
     ]
     path = tmp_path / "data.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))
-    problems = read_problems(path, prompt_template(CONFIG.problems))
+    problems = read_problems(path, prompt_template(CONFIG.problems), CONFIG.reward.build())
     report = evaluate([engine], problems, tokenizer, CONFIG, path.stem, VERSION)
     short, long = report.problems
     assert report.too_long == 1
@@ -125,8 +127,36 @@ def test_an_aborted_answer_is_an_error_not_a_wrong_answer(held_out, tokenizer):
         evaluate([AbortingEngine()], held_out[:4], tokenizer, CONFIG, "held-out", VERSION)
 
 
+class AnsweringEngine:
+    """Gives the same text to everything, but the second sampled answer twelve times over."""
+
+    def __init__(self, tokenizer):
+        self._tokenizer = tokenizer
+
+    def generate(self, prompts, params):
+        texts = [" 417" * (12 if number % 4 == 2 else 1) for number in range(len(prompts))]
+        tokens = self._tokenizer(texts, add_special_tokens=False).input_ids
+        return [
+            Generation(tuple(each), (-1.0,) * len(each), (Span(VERSION, 0, len(each)),), "stop")
+            for each in tokens
+        ]
+
+
+def test_the_runs_reward_grades_and_what_it_fails_on_is_counted(tokenizer, caplog):
+    config = override(CONFIG, ["reward={kind: 'tests.support.own_reward:DigitShare', longest: 20}"])
+    problems = [Problem("right", "?", "417"), Problem("close", "?", "427")]
+    report = evaluate([AnsweringEngine(tokenizer)], problems, tokenizer, config, "digits", VERSION)
+    right, close = report.problems
+    assert (right.greedy_answer, right.greedy_correct, right.correct) == ("417", True, 2)
+    assert (close.greedy_answer, close.greedy_correct, close.correct) == ("417", False, 0)
+    assert right.sampled_answers == close.sampled_answers == ("417", None, "417")
+    assert (report.greedy, report.avg_at_k, report.maj_at_k) == (0.5, pytest.approx(1 / 3), 0.5)
+    assert report.ungraded == report.metrics()["eval/digits/ungraded"] == 2
+    assert "digits: 2 answers are ungraded, the first: ValueError: a response of 48" in caplog.text
+
+
 def test_no_prompt_that_fits_names_the_field_to_change(tokenizer):
-    problems = [Problem("p", "Find the value. " * 100, 1)]
+    problems = [Problem("p", "Find the value. " * 100, "1")]
     with pytest.raises(
         PromptLengthError, match=r"long: no prompt fits .* raise engine\.context_length to at least"
     ):
@@ -148,5 +178,6 @@ def test_metrics_carry_names_that_mlflow_takes(report):
             "ci_high",
             "truncated_fraction",
             "too_long",
+            "ungraded",
         )
     }

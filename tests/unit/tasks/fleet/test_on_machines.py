@@ -10,7 +10,7 @@ import ray
 from infra.engines.client import EngineTimeout
 from infra.store.base import StoreError
 from tasks.fleet.actors import named_actor
-from tasks.fleet.engines import EngineFleet
+from tasks.fleet.engines import Fleet
 from tasks.record.run import Run
 
 pytestmark = [pytest.mark.slow, pytest.mark.services]
@@ -44,7 +44,7 @@ def note(folder: Path) -> int:
 
 
 def refuse() -> None:
-    raise StoreError("publish.mirror is full: set it to another folder")
+    raise StoreError("publish.transport.mirror is full: set it to another folder")
 
 
 def dawdle() -> None:
@@ -53,16 +53,16 @@ def dawdle() -> None:
 
 def test_two_engines_of_a_machine_are_one_machine(two: Run, tmp_path: Path) -> None:
     (tmp_path / "traces").mkdir()
-    assert EngineFleet(two).on_machines(note, tmp_path / "traces") == [1]
+    assert Fleet(two).on_machines(note, tmp_path / "traces") == [1]
 
 
 def test_a_failure_keeps_its_type_and_its_line(two: Run) -> None:
     with pytest.raises(StoreError) as told:
-        EngineFleet(two).on_machines(refuse)
-    assert str(told.value) == "publish.mirror is full: set it to another folder"
+        Fleet(two).on_machines(refuse)
+    assert str(told.value) == "publish.transport.mirror is full: set it to another folder"
 
 
 def test_a_machine_that_takes_too_long_is_a_timeout(two: Run, revised: Callable[..., Run]) -> None:
     hurried = revised(two, publish={"timeout_s": 1})
     with pytest.raises(EngineTimeout, match=r"publish\.timeout_s 1 s: raise it"):
-        EngineFleet(hurried).on_machines(dawdle)
+        Fleet(hurried).on_machines(dawdle)

@@ -8,7 +8,7 @@ from tasks.record.samples import Group, Problem, RolloutBatch, Sample
 
 def batch(*rewards):
     sample = Sample((1,), (), (), (), "stop")
-    problem = Problem("p", "prompt", 1)
+    problem = Problem("p", "prompt", "1")
     groups = [Group(problem, tuple(sample.graded(reward) for reward in group)) for group in rewards]
     return RolloutBatch(1, tuple(groups))
 

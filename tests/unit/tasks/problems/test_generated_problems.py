@@ -5,14 +5,14 @@ import sys
 
 import pytest
 
-from configs.problems import AdditionProblems, ArithmeticProblems
-from tasks.problems import build_source
-from tasks.problems.arithmetic import FAMILIES, worked_solution
+from configs.reward import BoxedIntegerReward
+from tasks.problems.addition import addition_source
+from tasks.problems.arithmetic import FAMILIES, arithmetic_source, worked_solution
 from tasks.problems.generated import is_held_out
-from tasks.reward.boxed_integer import grade
 
-ARITHMETIC = build_source(ArithmeticProblems(kind="arithmetic"))
-ADDITION = build_source(AdditionProblems(kind="few_shot_addition"))
+REWARD = BoxedIntegerReward().build()
+ARITHMETIC = arithmetic_source(list(FAMILIES))
+ADDITION = addition_source()
 
 
 @pytest.mark.parametrize(
@@ -23,21 +23,21 @@ ADDITION = build_source(AdditionProblems(kind="few_shot_addition"))
             (475, 937),
             "Problem: Find the remainder when 475 + 937 is divided by 1000.\nSolution:",
             r" 5+7=12, 7+3+1=11, 4+9+1=14. \boxed{412}",
-            412,
+            "412",
         ),
         (
             "product",
             (47, 8),
             "Problem: Find the value of 47 \\cdot 8.\nSolution:",
             r" 7*8=56, 4*8+5=37. \boxed{376}",
-            376,
+            "376",
         ),
         (
             "remainder",
             (68, 7),
             "Problem: Let N = 68. Find the remainder when N is divided by 7.\nSolution:",
             r" 7*9=63, 68-63=5. \boxed{5}",
-            5,
+            "5",
         ),
     ],
 )
@@ -51,8 +51,8 @@ def test_family_texts_are_those_of_the_warm_start(family, operands, prompt, resp
 
 def test_worked_solutions_are_right_and_answers_have_at_most_three_digits():
     for problem in ARITHMETIC.training(seed=1, start=0, count=500):
-        assert grade(problem, worked_solution(problem)) == 1.0
-        assert 0 <= problem.answer <= 999
+        assert REWARD.grade(problem, worked_solution(problem)).is_right
+        assert 0 <= int(problem.answer) <= 999
 
 
 @pytest.mark.parametrize("source", [ARITHMETIC, ADDITION])
@@ -80,7 +80,7 @@ def test_held_out_set_is_fixed_and_grows_at_its_end(source):
 
 
 def test_a_small_family_offers_all_its_held_out_problems():
-    remainder = build_source(ArithmeticProblems(kind="arithmetic", families=("remainder",)))
+    remainder = arithmetic_source(["remainder"])
     everything = [FAMILIES["remainder"].problem(number) for number in range(len(FAMILIES["remainder"]))]
     expected = {problem.id for problem in everything if is_held_out(problem)}
     assert {problem.id for problem in remainder.held_out(None, 10_000)} == expected
@@ -89,21 +89,22 @@ def test_a_small_family_offers_all_its_held_out_problems():
 def test_families_are_drawn_evenly_and_only_as_configured():
     drawn = [problem.family for problem in ARITHMETIC.training(seed=0, start=0, count=3000)]
     assert all(900 < drawn.count(family) < 1100 for family in FAMILIES)
-    only = build_source(ArithmeticProblems(kind="arithmetic", families=("product",)))
+    only = arithmetic_source(["product"])
     assert {problem.family for problem in only.training(0, 0, 50)} == {"product"}
 
 
 def test_addition_opens_the_box_in_its_prompt():
     problem = ADDITION.training(seed=0, start=0, count=1)[0]
     assert problem.prompt.endswith(problem.response_prefix)
-    assert grade(problem, f"{problem.answer}}}") == 1.0
-    assert grade(problem, f"{problem.answer}") == 0.0
+    assert REWARD.grade(problem, f"{problem.answer}}}").is_right
+    assert not REWARD.grade(problem, f"{problem.answer}").is_right
 
 
 def test_problems_do_not_depend_on_pythons_hash_seed():
     code = (
-        "from configs.problems import ArithmeticProblems as A; from tasks.problems import build_source as b; "
-        "s = b(A(kind='arithmetic')); print([p.id for p in s.training(5, 7, 20) + s.held_out(None, 20)])"
+        "from tasks.problems.arithmetic import FAMILIES, arithmetic_source; "
+        "s = arithmetic_source(list(FAMILIES)); "
+        "print([p.id for p in s.training(5, 7, 20) + s.held_out(None, 20)])"
     )
     outputs = {
         subprocess.run(

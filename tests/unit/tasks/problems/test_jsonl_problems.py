@@ -5,9 +5,11 @@ import json
 import pytest
 
 from configs.problems import AdditionProblems, JsonlProblems
+from configs.reward import BoxedIntegerReward
 from tasks.problems.base import DataError
 from tasks.problems.jsonl import JsonlSource, prompt_template, read_problems
 
+REWARD = BoxedIntegerReward().build()
 GOOD = {"problem": "What is $2^3$?", "answer": "8"}
 
 
@@ -17,25 +19,25 @@ def write(path, *lines):
 
 
 def source_of(path, **options):
-    return JsonlSource(JsonlProblems(kind="jsonl", path=path, **options))
+    return JsonlSource(JsonlProblems(kind="jsonl", path=path, **options), REWARD)
 
 
 def test_reads_problems_in_order(tmp_path):
     path = write(
         tmp_path / "p.jsonl", GOOD, "", {"problem": r"{x} \{y\}", "answer": -4, "id": "b", "level": 5}, GOOD
     )
-    problems = read_problems(path, "Q: {problem}\nA:")
-    assert [(p.id, p.answer) for p in problems] == [("1", 8), ("b", -4), ("4", 8)]
+    problems = read_problems(path, "Q: {problem}\nA:", REWARD)
+    assert [(p.id, p.answer) for p in problems] == [("1", "8"), ("b", "-4"), ("4", "8")]
     assert problems[1].prompt == "Q: {x} \\{y\\}\nA:"
 
 
 @pytest.mark.parametrize(
     ("answer", "expected"),
-    [(7, 7), ("025", 25), ("1,234", 1234), (18.0, 18), ("-3", -3), (2**63 - 1, 2**63 - 1)],
+    [(7, "7"), ("025", "25"), ("1,234", "1234"), (18.0, "18"), ("-3", "-3"), (2**63 - 1, str(2**63 - 1))],
 )
 def test_integer_answers_as_files_write_them(tmp_path, answer, expected):
     path = write(tmp_path / "p.jsonl", {"problem": "?", "answer": answer})
-    assert read_problems(path, "{problem}")[0].answer == expected
+    assert read_problems(path, "{problem}", REWARD)[0].answer == expected
 
 
 @pytest.mark.parametrize(
@@ -48,8 +50,8 @@ def test_integer_answers_as_files_write_them(tmp_path, answer, expected):
         ({"problem": 5, "answer": 1}, "problem: "),
         ({"problem": "?", "answer": r"\frac{1}{2}"}, "answer: must be an integer"),
         ({"problem": "?", "answer": 1.5}, "answer: must be an integer"),
-        ({"problem": "?", "answer": True}, "answer: must be an integer"),
-        ({"problem": "?", "answer": None}, "answer: must be an integer"),
+        ({"problem": "?", "answer": True}, "answer: must be text or a number"),
+        ({"problem": "?", "answer": None}, "answer: must be text or a number"),
         ({"problem": "?", "answer": 2**63}, "answer: must be an integer of at most 64 bits"),
         ("[" * 100_000, "Invalid JSON"),
     ],
@@ -57,24 +59,41 @@ def test_integer_answers_as_files_write_them(tmp_path, answer, expected):
 def test_a_broken_line_is_one_line_of_error_with_file_and_number(tmp_path, line, reason):
     path = write(tmp_path / "p.jsonl", GOOD, line, GOOD)
     with pytest.raises(DataError) as error:
-        read_problems(path, "{problem}")
+        read_problems(path, "{problem}", REWARD)
     message = str(error.value)
     assert message.startswith(f"{path}:2: ") and reason in message
     assert "\n" not in message and len(message) < 300
+
+
+class AnyText:
+    """A reward that grades by any answer."""
+
+    def grade(self, problem, response):
+        raise NotImplementedError
+
+    def check_gold(self, answer):
+        return answer
+
+
+def test_the_runs_reward_says_which_answers_a_file_may_have(tmp_path):
+    path = write(
+        tmp_path / "p.jsonl", {"problem": "?", "answer": r"\frac{1}{2}"}, {"problem": "?", "answer": 1.5}
+    )
+    assert [p.answer for p in read_problems(path, "{problem}", AnyText())] == [r"\frac{1}{2}", "1.5"]
 
 
 def test_text_that_is_not_utf8_is_a_broken_line(tmp_path):
     path = tmp_path / "p.jsonl"
     path.write_bytes(json.dumps(GOOD).encode() + b'\n{"problem": "\xff", "answer": 1}\n')
     with pytest.raises(DataError, match=r"p\.jsonl:2: "):
-        read_problems(path, "{problem}")
+        read_problems(path, "{problem}", REWARD)
 
 
 def test_missing_and_empty_files(tmp_path):
     with pytest.raises(DataError, match=r"nowhere\.jsonl: cannot be read"):
-        read_problems(tmp_path / "nowhere.jsonl", "{problem}")
+        read_problems(tmp_path / "nowhere.jsonl", "{problem}", REWARD)
     with pytest.raises(DataError, match="holds no problem"):
-        read_problems(write(tmp_path / "empty.jsonl", ""), "{problem}")
+        read_problems(write(tmp_path / "empty.jsonl", ""), "{problem}", REWARD)
 
 
 @pytest.fixture

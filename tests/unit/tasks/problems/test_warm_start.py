@@ -6,11 +6,11 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from configs.model import FolderModel
+from configs.reward import BoxedIntegerReward
 from infra.home import Home
 from tasks.model.source import prepare_model, prepared_tokenizer
 from tasks.problems.arithmetic import FAMILIES, arithmetic_source
 from tasks.problems.warm_start import Recipe, SupervisedTraining, accuracy, guessed_solution
-from tasks.reward.boxed_integer import grade, read_answer
 
 PROBLEMS = arithmetic_source(list(FAMILIES)).training(seed=0, start=0, count=400)
 
@@ -18,8 +18,9 @@ PROBLEMS = arithmetic_source(list(FAMILIES)).training(seed=0, start=0, count=400
 def test_guesses_are_boxed_answers_mostly_wrong():
     rng = random.Random(0)
     guesses = [(problem, guessed_solution(problem, 0.15, rng)) for problem in PROBLEMS]
-    assert all(read_answer(problem, guess) in range(1000) for problem, guess in guesses)
-    assert 0.08 < sum(grade(problem, guess) for problem, guess in guesses) / 400 < 0.25
+    grades = [BoxedIntegerReward().build().grade(*each) for each in guesses]
+    assert all(int(grade.answer) in range(1000) for grade in grades)
+    assert 0.08 < sum(grade.is_right for grade in grades) / 400 < 0.25
 
 
 @pytest.mark.slow

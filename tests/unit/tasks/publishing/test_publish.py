@@ -1,5 +1,6 @@
 """Publishing to real engines: what is right is stamped, what is wrong is refused and named."""
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +17,10 @@ from tasks.probe.probe import Probe
 from tasks.probe.report import Misaligned
 from tasks.publishing.publish import PublishRefused, publish, score_all
 from tasks.publishing.staged import StagedVersion
-from tasks.publishing.transport import FromDisk
+from tasks.publishing.transports.disk import Disk
 from tasks.record.manifest import Manifest
 from tests.support.engines import TINY_MODEL, altered_copy, reference_logprobs, tiny_engine
+from tests.support.versions import version_named
 
 pytestmark = pytest.mark.slow
 NORM = "model.norm.weight"
@@ -50,7 +52,7 @@ def staged(tmp_path: Path) -> StagedVersion:
     """Version 5: the tiny model with another final norm."""
     folder = tmp_path / "000005"
     manifest = checkpoint(folder, NORM, lambda norm: norm * 1.5)
-    return StagedVersion(5, folder, manifest, trainers_probe(folder))
+    return StagedVersion(version_named(5, manifest), folder, manifest, trainers_probe(folder))
 
 
 def stamps(engines: list[Engine]) -> list[str]:
@@ -58,11 +60,16 @@ def stamps(engines: list[Engine]) -> list[str]:
 
 
 def test_every_engine_holds_and_announces_the_version(engines: list[Engine], staged: StagedVersion) -> None:
-    report = publish(engines, staged, FromDisk(), CONFIG)
+    before = time.time()
+    report = publish(engines, staged, Disk(), CONFIG)
     assert stamps(engines) == ["5", "5"]
     assert report.engine_hashes == {"engine-0": staged.manifest.hash, "engine-1": staged.manifest.hash}
     assert report.probe_abs_diff_max <= 1e-5
-    assert report.bytes == staged.manifest.bytes > 1_000_000
+    copied = staged.manifest.bytes * len(engines)
+    assert copied > 1_000_000
+    assert report.gb_per_second == pytest.approx(copied / report.transfer_seconds / 1e9)
+    assert before <= report.interval.start < report.interval.start + report.transfer_seconds
+    assert report.transfer_seconds <= report.interval.seconds and report.interval.end <= time.time()
     (generation,) = engines[0].client.generate(
         [[1, 40, 41]], [SamplingParams(max_new_tokens=2, temperature=0)]
     )
@@ -75,7 +82,7 @@ def test_other_weights_than_the_manifest_names_are_refused(
     wrong = tmp_path / "wrong"
     checkpoint(wrong, NORM, lambda norm: norm * 1.5 + 1e-6)
     with pytest.raises(PublishRefused, match=r"version 5 refused: engine-0 holds 1 of .*model\.norm\.weight"):
-        publish(engines, replace(staged, folder=wrong), FromDisk(), CONFIG)
+        publish(engines, replace(staged, folder=wrong), Disk(), CONFIG)
     assert "5" not in stamps(engines)
 
 
@@ -86,7 +93,7 @@ def test_weights_that_are_not_the_trainers_are_refused_by_the_probe(
     manifest = checkpoint(wrong, NORM, lambda norm: norm * 1.6)
     agreed = replace(staged, folder=wrong, manifest=manifest)
     with pytest.raises(PublishRefused, match="differ from the trainer's"):
-        publish(engines, agreed, FromDisk(), CONFIG)
+        publish(engines, agreed, Disk(), CONFIG)
     assert "5" not in stamps(engines)
 
 
@@ -121,21 +128,21 @@ def test_weights_that_are_not_numbers_are_refused(
     broken = tmp_path / "broken"
     manifest = checkpoint(broken, NORM, lambda norm: norm * float("nan"))
     with pytest.raises(PublishRefused, match="version 5 refused"):
-        publish(engines, replace(staged, folder=broken, manifest=manifest), FromDisk(), CONFIG)
+        publish(engines, replace(staged, folder=broken, manifest=manifest), Disk(), CONFIG)
     assert "5" not in stamps(engines)
 
 
 def test_no_engine_is_stamped_when_one_refuses(
     engines: list[Engine], staged: StagedVersion, tmp_path: Path
 ) -> None:
-    class Half(FromDisk):
-        def __call__(self, targets: list[Engine], version: StagedVersion) -> None:
-            super().__call__(targets[:1], version)  # the second keeps what it had
+    class Half(Disk):
+        def transfer(self, targets: list[Engine], version: StagedVersion) -> int:
+            return super().transfer(targets[:1], version)  # the second keeps what it had
 
-    publish(engines, replace(staged, version=4), FromDisk(), CONFIG)
+    publish(engines, replace(staged, weights=version_named(4, staged.manifest)), Disk(), CONFIG)
     other = tmp_path / "other"
     manifest = checkpoint(other, NORM, lambda norm: norm * 0.7)
-    new = StagedVersion(6, other, manifest, trainers_probe(other))
+    new = StagedVersion(version_named(6, manifest), other, manifest, trainers_probe(other))
     with pytest.raises(PublishRefused, match="engine-1 holds 1 of"):
         publish(engines, new, Half(), CONFIG)
     assert "6" not in stamps(engines)

@@ -21,12 +21,15 @@ from tasks.fleet.engines import Engine
 from tasks.probe.probe import Probe
 from tasks.publishing.publish import PublishRefused, publish
 from tasks.publishing.staged import StagedVersion
-from tasks.publishing.transport import FromDisk, FromPublisher, FromTrainer
+from tasks.publishing.transports.disk import Disk
+from tasks.publishing.transports.process_group import Broadcast
+from tasks.publishing.transports.tensor import Sending
 from tasks.record.manifest import Manifest
 from tests.support.engines import TINY_MODEL, altered_copy, reference_logprobs, running_engine
 from tests.support.faulty_engine import faulty_engine
 from tests.support.quantised import QUANTISED, dequantised_copy
 from tests.support.training import LooseRank, graded_batch, single_trainer
+from tests.support.versions import version_named
 
 SEQUENCES = [[1, 40, 41, 42, 43, 44], [1, 60, 61, 62]]
 BUCKET_BYTES = 40_000
@@ -44,7 +47,7 @@ def trainer_of(name: str) -> Iterator[LooseRank]:
 def staged(trainer: LooseRank, folder: Path, version: int) -> StagedVersion:
     manifest = trainer.export_to(folder)
     probe = Probe(sequences=SEQUENCES, logprobs=trainer.score(SEQUENCES))
-    return StagedVersion(version, folder, manifest, probe)
+    return StagedVersion(version_named(version, manifest), folder, manifest, probe)
 
 
 def held(engine: Engine) -> dict[str, str]:
@@ -66,7 +69,7 @@ def test_weights_and_scales_of_each_version_reach_the_engine(name: str, tmp_path
         first = staged(trainer, tmp_path / "0", 0)
         with faulty_engine(first.folder) as served:
             engine = Engine("engine-0", served.client)
-            for step, transfer in enumerate([FromDisk(), FromPublisher(BUCKET_BYTES)], start=1):
+            for step, transfer in enumerate([Disk(), Sending(BUCKET_BYTES)], start=1):
                 trainer.apply(step, graded_batch(step))
                 version = staged(trainer, tmp_path / str(step), step)
 
@@ -85,7 +88,7 @@ def test_the_trainer_broadcasts_them_to_an_engine_of_its_own_process(tmp_path: P
             engine = Engine("engine-0", served.client)
             trainer.apply(1, graded_batch(1))
             version = staged(trainer, tmp_path / "1", 1)
-            publish([engine], version, FromTrainer(trainer, "gloo"), PublishConfig(format="fp8_channel"))
+            publish([engine], version, Broadcast(trainer, "gloo"), PublishConfig(format="fp8_channel"))
             assert_serves(engine, version, tmp_path / "plain")
 
 
@@ -101,7 +104,7 @@ def test_numbers_or_scales_of_an_older_version_are_refused_and_named(end: str, t
     shutil.copytree(new.folder, tmp_path / "stale")
     save_file(stale, tmp_path / "stale" / "model.safetensors", metadata={"format": "pt"})
     with faulty_engine(old.folder) as served:
-        published = replace(new, folder=tmp_path / "stale"), FromDisk(), PublishConfig(format="fp8_channel")
+        published = replace(new, folder=tmp_path / "stale"), Disk(), PublishConfig(format="fp8_channel")
         with pytest.raises(PublishRefused, match=rf"engine-0 holds 1 of .* differ.* \(first: {name}\)"):
             publish([Engine("engine-0", served.client)], *published)
         assert served.client.model_info().weight_version != "1"

@@ -16,12 +16,13 @@ from tasks.fleet.engines import Engine
 from tasks.probe.probe import Probe
 from tasks.publishing.publish import PublishRefused, publish
 from tasks.publishing.staged import StagedVersion
-from tasks.publishing.transport import FromPublisher
+from tasks.publishing.transports.tensor import Sending
 from tasks.record.manifest import Manifest
 from tests.support.engines import altered_copy, reference_logprobs
 from tests.support.faulty_engine import FaultyEngine, Tensors, faulty_engine
 from tests.support.models import MODELS, save_model
 from tests.support.quantised import quantised_copy
+from tests.support.versions import version_named
 
 pytestmark = pytest.mark.slow
 TRIALS = 100
@@ -43,7 +44,7 @@ class Scene:
 
     def publish(self) -> None:
         """Publish the staged version by a transport of several buckets."""
-        publish([Engine("faulty", self.faulty.client)], self.staged, FromPublisher(BUCKET_BYTES), CONFIG)
+        publish([Engine("faulty", self.faulty.client)], self.staged, Sending(BUCKET_BYTES), CONFIG)
 
 
 @contextmanager
@@ -58,7 +59,9 @@ def scene_in(folder: Path, alike: Callable[[Path, str], Path]) -> Iterator[Scene
     old, new = alike(plain, "old"), alike(changed, "new")
     manifest = Manifest.of(load_file(new / "model.safetensors"))
     logprobs = [reference_logprobs(changed, sequence).tolist() for sequence in SEQUENCES]
-    staged = StagedVersion(5, new, manifest, Probe(sequences=SEQUENCES, logprobs=logprobs))
+    staged = StagedVersion(
+        version_named(5, manifest), new, manifest, Probe(sequences=SEQUENCES, logprobs=logprobs)
+    )
     with faulty_engine(old) as faulty:
         yield Scene(faulty, load_file(old / "model.safetensors"), staged)
 

@@ -35,7 +35,7 @@ def test_a_step_done_again_to_the_same_weights_keeps_its_first_commit(
     assert run.commits.read(1) == make_commit(1)
 
 
-@pytest.mark.parametrize("other", [{"weights_hash": "other"}, {"version": 7}])
+@pytest.mark.parametrize("other", [{"hash": "other"}, {"version": 7}])
 def test_a_step_is_not_committed_twice(
     run: Run, make_commit: Callable[..., StepCommit], other: dict[str, object]
 ) -> None:

@@ -11,9 +11,11 @@ from infra.store.base import KeyMissingError
 from tasks.grading.graded import Graded
 from tasks.publishing.staged import read_staged
 from tasks.record.commits import StepCommit
+from tasks.record.interval import Interval
+from tasks.record.pruning import prune_weights
 from tasks.record.run import Run
 from tasks.record.samples import BatchRef
-from tasks.record.versions import exported_versions, prune_weights
+from tasks.record.versions import exported_versions
 from tasks.rollout.rollouts import Rollouts
 from tasks.training.recovery import ready_trainer
 from tasks.training.update import initial_update, prune_checkpoints, update_policy
@@ -27,7 +29,7 @@ STEPS = 4
 def graded(step: int) -> Graded:
     """A graded batch, known by its reference alone."""
     ref = BatchRef(step, f"unit-1/steps/{step:06d}/graded.parquet", f"{step:064x}")
-    return Graded(ref, Rollouts(ref, step - 1, 1.0), {}, 0.1)
+    return Graded(ref, Rollouts(ref, step - 1, 32 * step, interval=None), {}, Interval(0.0, 0.0))
 
 
 @pytest.fixture
@@ -39,7 +41,7 @@ def here(
     run = Run(id="unit-1", config=override(modelled_run.config, settings), home=modelled_run.home)
     for step in range(STEPS + 1):
         update = update_policy(run, graded(step), step - 1) if step else initial_update(run)
-        changes = {"weights_hash": update.weights_hash, "checkpoint": update.checkpoint}
+        changes = {"weights": update.weights, "checkpoint": update.checkpoint}
         run.commits.append(make_commit(step, batch=graded(step).ref if step else None, **changes))
     return run
 

@@ -23,6 +23,7 @@ def _random_sample(rng: random.Random) -> Sample:
         else (VersionSpan(3, 0, length),),
         finish_reason=rng.choice(["stop", "length", "abort"]),
         reward=rng.choice([None, 0.0, 1.0]),
+        ungraded_because=rng.choice([None, "it broke"]),
     )
 
 
@@ -35,7 +36,7 @@ def _random_batch(seed: int) -> RolloutBatch:
                 Problem(
                     f"p{number}",
                     "2 + 2 = é\n",
-                    rng.randint(-(2**62), 2**62),
+                    rng.choice(["-7", "\\frac{1}{2}", "é"]),
                     rng.choice(["", "\\boxed{"]),
                     "sum",
                 ),
@@ -43,6 +44,7 @@ def _random_batch(seed: int) -> RolloutBatch:
             )
             for number in range(rng.randrange(5))
         ),
+        cursor=rng.randrange(1000),
     )
 
 
@@ -82,3 +84,5 @@ def test_grading_changes_the_reward_only() -> None:
     assert sample.reward is None
     assert sample.graded(1.0).reward == 1.0
     assert sample.graded(1.0).graded(None) == sample
+    assert sample.graded(None, "it broke").ungraded_because == "it broke"
+    assert sample.graded(None, "it broke").graded(1.0) == sample.graded(1.0)

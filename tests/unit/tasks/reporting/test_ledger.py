@@ -1,184 +1,121 @@
-"""Weight versions: numbers only grow, belong to one set of weights, and say what became of them."""
+"""Every version says what became of it, and how it did with what it generated."""
 
-import subprocess
-import sys
-import threading
 from collections.abc import Callable
 
 import pytest
 import torch
 
-from infra.store.base import KeyMissingError
 from tasks.record.commits import StepCommit
 from tasks.record.evaluation_report import EvaluationReport
 from tasks.record.evaluations import save_report
-from tasks.record.manifest import Manifest
 from tasks.record.run import Run
-from tasks.record.versions import read_manifest, stage_version
-from tasks.reporting.ledger import read_ledger
+from tasks.record.stored import RecordUnreadable
+from tasks.reporting.ledger import VersionRecord, read_ledger
+from tests.support.versions import credit_of, stage_tensors
 
-
-def _weights(value: float) -> Manifest:
-    return Manifest.of({"layer": torch.full((2, 3), float(value))})
-
-
-def test_numbers_count_up_from_zero(run: Run) -> None:
-    assert [stage_version(run, _weights(step), step - 1 if step else None, step) for step in range(4)] == [
-        0,
-        1,
-        2,
-        3,
-    ]
-
-
-def test_what_was_staged_is_kept_with_every_tensor(run: Run) -> None:
-    version = stage_version(run, _weights(1), None, 0)
-    staged = read_manifest(run, version)
-    assert staged.manifest == _weights(1)
-    assert (staged.hash, staged.bytes, staged.step, staged.parent) == (_weights(1).hash, 24, 0, None)
-    with pytest.raises(KeyMissingError):
-        read_manifest(run, version + 1)
-
-
-def test_staging_again_gives_the_same_number(run: Run) -> None:
-    stage_version(run, _weights(0), None, 0)
-    assert [stage_version(run, _weights(1), 0, 1) for _ in range(3)] == [1, 1, 1]
-    assert stage_version(run, _weights(0), None, 0) == 0
-
-
-def test_other_weights_of_a_replayed_step_get_a_number_of_their_own(run: Run) -> None:
-    stage_version(run, _weights(0), None, 0)
-    assert stage_version(run, _weights(1), 0, 1) == 1
-    assert stage_version(run, _weights(2), 0, 1) == 2
-    assert stage_version(run, _weights(1), 0, 1) == 1
-    assert stage_version(run, _weights(3), 2, 2) == 3
-    assert read_manifest(run, 1).hash == _weights(1).hash
-
-
-def test_equal_weights_of_another_step_are_another_version(run: Run) -> None:
-    stage_version(run, _weights(0), None, 0)
-    assert stage_version(run, _weights(0), 0, 1) == 1
-
-
-def test_threads_that_stage_at_once_share_no_number(run: Run) -> None:
-    taken: list[tuple[float, int]] = []
-    barrier = threading.Barrier(8)
-
-    def stage(value: float) -> None:
-        barrier.wait(timeout=10)
-        taken.append((value, stage_version(run, _weights(value), None, 0)))
-
-    racers = [threading.Thread(target=stage, args=(float(number // 2),)) for number in range(8)]
-    for racer in racers:
-        racer.start()
-    for racer in racers:
-        racer.join(timeout=30)
-    _assert_every_number_is_of_one_content(run, taken, contents=4)
-
-
-def _assert_every_number_is_of_one_content(run: Run, taken: list[tuple[float, int]], contents: int) -> None:
-    assert len(taken) == 2 * contents
-    for value, version in taken:
-        assert read_manifest(run, version).hash == _weights(value).hash
-    assert len({version for _, version in taken}) >= contents
-
-
-@pytest.mark.slow
-def test_processes_that_stage_at_once_share_no_number(run: Run) -> None:
-    program = (
-        "import sys, torch\n"
-        "from tasks.record.run import Run\n"
-        "from tasks.record.versions import stage_version\n"
-        "from tasks.record.manifest import Manifest\n"
-        "run = Run.model_validate_json(sys.argv[1]); first = int(sys.argv[2])\n"
-        "print('ready', flush=True); sys.stdin.readline()\n"
-        "for value in range(first, first + 20):\n"
-        "    manifest = Manifest.of({'layer': torch.full((2, 3), float(value))})\n"
-        "    print(value, stage_version(run, manifest, None, 0))\n"
-    )
-    stagers = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, run.model_dump_json(), str(first)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for first in (0, 100)
-    ]
-    for stager in stagers:
-        assert stager.stdout is not None and stager.stdout.readline() == "ready\n"
-    for stager in stagers:
-        assert stager.stdin is not None
-        stager.stdin.write("go\n")
-        stager.stdin.flush()
-    pairs = [line.split() for stager in stagers for line in stager.communicate(timeout=60)[0].splitlines()]
-    assert sorted(int(version) for _, version in pairs) == list(range(40))
-    for value, version in pairs:
-        assert read_manifest(run, int(version)).hash == _weights(float(value)).hash
+MakeCommit = Callable[..., StepCommit]
 
 
 def test_an_empty_run_has_an_empty_ledger(run: Run) -> None:
     assert read_ledger(run) == []
 
 
-def test_versions_are_staged_then_published_then_retired(
-    run: Run, make_commit: Callable[..., StepCommit]
-) -> None:
-    for step in range(3):
-        stage_version(run, _weights(step), step - 1 if step else None, step)
-    run.commits.append(make_commit(0, weights_hash=_weights(0).hash))
-    run.commits.append(make_commit(1, weights_hash=_weights(1).hash))
-    assert [(r.version, r.parent, r.state) for r in read_ledger(run)] == [
-        (0, None, "retired"),
-        (1, 0, "published"),
-        (2, 1, "staged"),
+def test_versions_are_staged_then_published_then_retired(run: Run, make_commit: MakeCommit) -> None:
+    versions = [stage_tensors(run, {"w": torch.full((2,), float(step))}, step) for step in range(3)]
+    for step in (0, 1):
+        run.commits.append(make_commit(step, weights=versions[step]))
+    ledger = read_ledger(run)
+    assert [(r.version, r.parent, r.step, r.hash, r.bytes, r.format) for r in ledger] == [
+        (v.number, v.parent, v.step, v.hash, v.bytes, v.format) for v in versions
     ]
+    assert [r.state for r in ledger] == ["retired", "published", "staged"]
+    assert [r.created_at is None for r in ledger] == [False, False, True]
+    assert ledger[2] == VersionRecord(**versions[2].model_dump(exclude={"number"}), version=2, state="staged")
 
 
-def test_a_replaced_try_of_a_step_stays_staged(run: Run, make_commit: Callable[..., StepCommit]) -> None:
-    for value, step in ((0, 0), (1, 1), (2, 1)):
-        stage_version(run, _weights(value), 0 if step else None, step)
-    run.commits.append(make_commit(0, weights_hash=_weights(0).hash))
-    run.commits.append(make_commit(1, version=2, weights_hash=_weights(2).hash))
+def test_a_replaced_try_of_a_step_stays_staged(run: Run, make_commit: MakeCommit) -> None:
+    versions = [
+        stage_tensors(run, {"w": torch.full((2,), float(value))}, step, 0 if step else None)
+        for value, step in ((0, 0), (1, 1), (2, 1))
+    ]
+    run.commits.append(make_commit(0, weights=versions[0]))
+    run.commits.append(make_commit(1, weights=versions[2]))
     assert [r.state for r in read_ledger(run)] == ["retired", "staged", "published"]
 
 
-def test_a_record_says_how_the_version_was_published_and_did(
-    run: Run, make_commit: Callable[..., StepCommit]
-) -> None:
-    for step in range(3):
-        run.commits.append(make_commit(step))
-    initial, first, second = read_ledger(run)
-    assert (second.reward, second.divergence) == (0.42, 2e-6)
-    assert (initial.reward, initial.divergence) == (first.reward, first.divergence) == (0.41, 1e-6)
-    assert second.engines == {"engine-0": second.hash}
-    assert (second.recipe, second.bytes, second.seconds, second.gb_per_second) == (
-        "float32/disk",
+def test_a_record_says_how_the_version_was_published(run: Run, make_commit: MakeCommit) -> None:
+    for step in range(2):
+        run.commits.append(make_commit(step, format="fp8_block"))
+    first = read_ledger(run)[1]
+    assert (first.format, first.transport, first.engines) == ("fp8_block", "disk", {"engine-0": first.hash})
+    assert (first.bytes, first.sent_bytes, first.seconds, first.gb_per_second) == (
+        1_500_000,
         1_500_000,
         0.5,
         0.003,
     )
-    assert (second.probe_abs_diff_max, second.checkpoint) == (1e-6, "unit-1/checkpoints/000002")
+    assert (first.probe_abs_diff_max, first.checkpoint) == (1e-6, "unit-1/checkpoints/000001")
+    assert first.created_at == 1_800_000_004.5
 
 
-def test_a_record_holds_the_evaluations_of_its_version(
-    run: Run, make_commit: Callable[..., StepCommit], make_report: Callable[..., EvaluationReport]
+def test_a_version_has_the_figures_of_what_it_generated_and_the_newest_has_none_yet(
+    run: Run, make_commit: MakeCommit
+) -> None:
+    for step in range(3):
+        run.commits.append(make_commit(step))
+    told = [(r.reward, r.length, r.divergence, r.entropy) for r in read_ledger(run)]
+    assert told == [(0.41, 11.0, 1e-6, 0.1), (0.42, 12.0, 2e-6, 0.2), (None, None, None, None)]
+
+    run.commits.append(make_commit(3))
+    assert [r.reward for r in read_ledger(run)] == [0.41, 0.42, 0.43, None]
+
+
+def test_a_version_that_generated_two_batches_has_the_figures_of_both(
+    run: Run, make_commit: MakeCommit
+) -> None:
+    run.commits.append(make_commit(0))
+    for step in (1, 2):  # one step ahead: version 0 generated the second batch, too
+        run.commits.append(make_commit(step, credits=(credit_of(max(0, step - 2), step),)))
+    initial, first, second = read_ledger(run)
+    assert (initial.reward, initial.length) == (pytest.approx(0.415), 11.5)
+    assert first.reward is second.reward is None
+
+
+def test_a_version_is_evaluated_before_it_has_generated_a_batch(
+    run: Run, make_commit: MakeCommit, make_report: Callable[..., EvaluationReport]
 ) -> None:
     run.commits.append(make_commit(0))
     run.commits.append(make_commit(1))
     save_report(run, make_report(1, "held-out", avg_at_k=0.6))
     save_report(run, make_report(1, "aime", avg_at_k=0.1))
-    initial, first = read_ledger(run)
+    initial, newest = read_ledger(run)
     assert initial.evaluation is None
-    assert first.evaluation is not None
-    assert first.evaluation["eval/held-out/avg_at_k"] == 0.6
-    assert first.evaluation["eval/aime/avg_at_k"] == 0.1
+    assert newest.reward is None and newest.evaluation is not None
+    assert newest.evaluation["eval/held-out/avg_at_k"] == 0.6
+    assert newest.evaluation["eval/aime/avg_at_k"] == 0.1
 
 
-def test_a_commit_of_other_weights_than_staged_is_noticed(
-    run: Run, make_commit: Callable[..., StepCommit]
-) -> None:
-    stage_version(run, _weights(0), None, 0)
-    run.commits.append(make_commit(0, weights_hash="something else"))
-    with pytest.raises(ValueError, match="version 0 was staged with hash"):
+def test_a_commit_of_other_weights_than_staged_is_told_in_one_line(run: Run, make_commit: MakeCommit) -> None:
+    staged = stage_tensors(run, {"w": torch.zeros(2)}, 0)
+    run.commits.append(make_commit(0, hash="something else"))
+    with pytest.raises(RecordUnreadable) as told:
         read_ledger(run)
+    assert str(told.value) == (
+        f"run unit-1: version 0 was staged with hash {staged.hash} but step 0 committed something else: "
+        "the run store was changed by hand"
+    )
+
+
+def test_the_store_is_listed_as_often_for_many_versions_as_for_one(
+    run: Run, make_commit: MakeCommit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[str] = []
+    ask = run.store.list
+    monkeypatch.setattr(run.store, "list", lambda prefix: listed.append(prefix) or ask(prefix))
+    counts = []
+    for step in range(3):
+        run.commits.append(make_commit(step))
+        listed.clear()
+        assert len(read_ledger(run)) == step + 1
+        counts.append(len(listed))
+    assert len(set(counts)) == 1

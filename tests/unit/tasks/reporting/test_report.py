@@ -8,7 +8,9 @@ from tasks.record.commits import StepCommit
 from tasks.record.evaluation_report import EvaluationReport
 from tasks.record.evaluations import save_report
 from tasks.record.run import Run
+from tasks.reporting.ledger import read_ledger
 from tasks.reporting.report import report_of
+from tests.support.versions import commit_steps
 
 MakeCommit = Callable[..., StepCommit]
 
@@ -18,6 +20,7 @@ def test_a_run_that_has_not_begun(run: Run) -> None:
     assert (report.steps, report.steps_wanted) == (0, 3)
     unknown = report.model_dump(exclude={"run_id", "description", "steps", "steps_wanted", "evaluations"})
     assert set(unknown.values()) == {None}
+    assert dict(report.figures())["best weight version"] == "-"
     assert report.evaluations == {}
     assert dict(report.figures())["reward, step 1 -> last five"] == "- -> -"
     assert "| steps | 0 of 3 |" in report.markdown()
@@ -26,7 +29,7 @@ def test_a_run_that_has_not_begun(run: Run) -> None:
 def test_a_run_with_its_initial_weights_alone(run: Run, make_commit: MakeCommit) -> None:
     run.commits.append(make_commit(0))
     report = report_of(run)
-    assert (report.steps, report.version, report.weights_hash) == (0, 0, "0" * 64)
+    assert (report.steps, report.version, report.hash) == (0, 0, "0" * 64)
     assert (report.reward_first, report.reward_last, report.step_seconds) == (None, None, None)
 
 
@@ -58,6 +61,20 @@ def test_steps_without_a_graded_sample_have_no_reward_and_are_left_out(
 
     run.commits.append(make_commit(2))
     assert report_of(run).reward_last == 0.42
+
+
+def test_the_best_version_is_told_with_its_line_of_the_ledger(
+    run: Run, make_commit: MakeCommit, make_report: Callable[..., EvaluationReport]
+) -> None:
+    commit_steps(run, make_commit, 3)
+    save_report(run, make_report(1, "held-out", avg_at_k=0.75))
+    save_report(run, make_report(2, "held-out", avg_at_k=0.5))
+    report = report_of(run)
+    assert report.best == read_ledger(run)[1]
+    assert dict(report.figures())["best weight version"] == "1 (reward 0.420)"
+
+    save_report(run, make_report(2, "held-out", avg_at_k=0.8))
+    assert dict(report_of(run).figures())["best weight version"] == "2 (reward -)"
 
 
 def test_evaluations_are_told_version_by_version(

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModel
@@ -17,12 +18,18 @@ from mlflow.entities.model_registry import ModelVersion
 
 from infra.tracking import TrackingError
 from infra.tracking.mlflow_store import TrackedRun
+from tasks.record.best import aliases_of
 from tasks.record.commits import StepCommit
 from tasks.record.evaluation_report import EvaluationReport
 from tasks.record.evaluations import save_report
+from tasks.record.pruning import prune_weights
 from tasks.record.run import Run
+from tasks.record.versions import exported_versions
 from tasks.reporting import tracking
+from tasks.reporting.ledger import read_ledger
+from tasks.reporting.report import report_of
 from tasks.reporting.tracking import TrackingActor, finish_run, project_run
+from tests.support.versions import commit_steps, credit_of, stage_tensors
 
 MakeCommit = Callable[..., StepCommit]
 MakeReport = Callable[..., EvaluationReport]
@@ -79,7 +86,13 @@ def _everything(client: MlflowClient) -> tuple:
     return found.data.params, histories, models, sorted(output.model_id for output in outputs)
 
 
-def test_every_version_is_a_model_with_reward_and_divergence(
+def _told(model: LoggedModel) -> dict[str, float]:
+    """Every metric on the page of a model, the latest of several."""
+    ascending = sorted(model.metrics or [], key=lambda metric: metric.timestamp)
+    return {metric.key: metric.value for metric in ascending}
+
+
+def test_every_version_is_a_model_with_the_figures_of_what_it_generated(
     run: Run, client: MlflowClient, make_commit: MakeCommit
 ) -> None:
     for step in range(4):
@@ -88,33 +101,79 @@ def test_every_version_is_a_model_with_reward_and_divergence(
     models = _models(client)
     assert [model.name for model in models] == ["v000000", "v000001", "v000002", "v000003"]
     for version, model in enumerate(models):
-        metrics = {metric.key: metric.value for metric in model.metrics or []}
-        step = max(version, 1)  # the initial weights made no batch: they generated the first
-        assert metrics["reward/mean"] == (40 + step) / 100
-        assert metrics["divergence/logprob_abs_diff_mean"] == 1e-6 * step
+        figures = {name: value for name, value in _told(model).items() if name.startswith("version/")}
+        assert figures == ({} if version == 3 else credit_of(version, version + 1).metrics())
         assert model.params == {
             "hash": f"{version:064x}",
             "parent": f"v{version - 1:06d}" if version else "",
-            "recipe": "float32/disk",
+            "format": "float32",
+            "transport": "disk",
             "step": str(version),
             "uri": run.store.folder(run.weights_key(version)).as_uri(),
         }
         assert model.tags["overnight.run_id"] == run.id
 
 
+def test_a_publish_is_on_the_page_of_the_version_published_and_the_steps_figures_are_on_none(
+    run: Run, client: MlflowClient, make_commit: MakeCommit
+) -> None:
+    for step in range(3):
+        metrics = {"publish/probe_abs_diff_max": 1e-6 * step, "reward/mean": 0.5, "divergence/kl_k1": 0.1}
+        run.commits.append(make_commit(step, metrics=metrics))
+    project_run(run)
+    told = [_told(model) for model in _models(client)]
+    assert [each["publish/probe_abs_diff_max"] for each in told] == [0.0, 1e-6, 2e-6]
+    assert not any(name.startswith(("reward/", "divergence/")) for each in told for name in each)
+
+
 def test_metrics_stand_at_their_version_and_time(
     run: Run, client: MlflowClient, make_commit: MakeCommit
 ) -> None:
     for step in range(3):
-        run.commits.append(make_commit(step, version=2 * step, parent_version=2 * step - 2 if step else None))
+        run.commits.append(make_commit(step, version=2 * step, parent=2 * step - 2 if step else None))
     project_run(run)
     run_id = _only_run(client).info.run_id
-    for name, values in {"reward/mean": [0.41, 0.42], "time/train": [0.5, 0.5]}.items():
+    expected = {
+        "reward/mean": [(2, 0.41), (4, 0.42)],
+        "time/train": [(2, 0.5), (4, 0.5)],
+        "version/reward": [(0, 0.41), (2, 0.42)],  # at the version that generated the batch
+    }
+    for name, points in expected.items():
         history = client.get_metric_history(run_id, name)
-        assert [(p.step, p.value, p.timestamp) for p in history] == [
-            (2, values[0], 1_800_000_004_500),
-            (4, values[1], 1_800_000_009_000),
-        ]
+        assert [(p.step, p.value) for p in history] == points
+        assert [p.timestamp for p in history] == [1_800_000_004_500, 1_800_000_009_000]
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("mode", ["sync", "ahead"])
+def test_ledger_report_and_mlflow_say_the_same_of_every_version(
+    run: Run, client: MlflowClient, make_commit: MakeCommit, mode: str, together: bool
+) -> None:
+    """Also while the run goes on, and where a version generated two batches or shares one."""
+    commit_steps(run, make_commit, 1)
+    for step in range(1, 5):
+        weights = stage_tensors(run, {"norm.weight": torch.full((4,), float(step))}, step)
+        generated = [step - 1] if mode == "sync" else sorted({max(0, step - 2), max(0, step - 3)})
+        credits = tuple(credit_of(version, step) for version in generated)
+        run.commits.append(make_commit(step, weights=weights, credits=credits))
+        if not together:
+            project_run(run)
+            _assert_all_say_the_same(run, client)
+    project_run(run)
+    _assert_all_say_the_same(run, client)
+
+
+def _assert_all_say_the_same(run: Run, client: MlflowClient) -> None:
+    ledger, models = read_ledger(run), _models(client)
+    assert len(ledger) == len(models)
+    rewards = [record.reward for record in ledger if record.reward is not None]
+    assert len(set(rewards)) == len(rewards) > 0  # no two versions show the same figure
+    assert ledger[-1].reward is None
+    assert report_of(run).best == ledger[-1]  # nothing is evaluated: the newest
+    for record, model in zip(ledger, models, strict=True):
+        told = _told(model)
+        for name in ("reward", "divergence", "length", "entropy"):
+            assert told.get(f"version/{name}") == getattr(record, name)
 
 
 def test_the_resolved_config_is_params_and_an_artifact(
@@ -228,9 +287,7 @@ def _source(registered: ModelVersion) -> str:
 def test_a_finished_run_has_plots_and_registered_versions(
     run: Run, client: MlflowClient, make_commit: MakeCommit, make_report: MakeReport
 ) -> None:
-    for step in range(4):
-        run.commits.append(make_commit(step))
-        run.store.folder(run.weights_key(step)).mkdir(parents=True)
+    commit_steps(run, make_commit, 4)
     for version, score in ((0, 0.1), (2, 0.8), (3, 0.7)):
         save_report(run, make_report(version, "held-out", avg_at_k=score))
     finish_run(run)
@@ -261,17 +318,54 @@ def test_recording_an_earlier_run_again_moves_no_alias(
     assert newest.source == later.store.folder(later.weights_key(3)).as_uri()
 
 
+def _assert_aliases_point_at_weights(run: Run, client: MlflowClient, **versions: int) -> None:
+    for alias, version in versions.items():
+        registered = client.get_model_version_by_alias("unit", alias)
+        assert registered.source == run.store.uri(run.weights_key(version))
+        assert version in exported_versions(run)
+    assert aliases_of(run) == versions
+
+
 def test_the_best_version_is_one_whose_weights_are_kept(
     run: Run, client: MlflowClient, make_commit: MakeCommit, make_report: MakeReport
 ) -> None:
-    for step in range(4):
-        run.commits.append(make_commit(step))
+    commit_steps(run, make_commit, 4)
     for version, score in ((0, 0.1), (2, 0.8), (3, 0.7)):
         save_report(run, make_report(version, "held-out", avg_at_k=score))
-    for kept in (0, 3):
-        run.store.folder(run.weights_key(kept)).mkdir(parents=True)
+    for pruned in (1, 2):
+        run.store.remove(run.weights_key(pruned))
     finish_run(run)
-    assert _source(client.get_model_version_by_alias("unit", "best")) == "000003"
+    _assert_aliases_point_at_weights(run, client, best=3, newest=3)
+
+
+def test_what_an_alias_names_is_kept_when_the_run_goes_on_and_another_version_is_better(
+    run: Run,
+    client: MlflowClient,
+    make_commit: MakeCommit,
+    make_report: MakeReport,
+    revised: Callable[..., Run],
+) -> None:
+    run = revised(run, publish={"keep_versions": 2})
+    commit_steps(run, make_commit, 4)
+    for version, score in ((1, 0.6), (2, 0.8)):
+        save_report(run, make_report(version, "held-out", avg_at_k=score))
+    finish_run(run)
+    _assert_aliases_point_at_weights(run, client, best=2, newest=3)
+
+    run = revised(run, loop={"steps": 5})
+    for step in (4, 5):
+        weights = stage_tensors(run, {"norm.weight": torch.full((4,), float(step))}, step)
+        run.commits.append(make_commit(step, weights=weights))
+        project_run(run)
+        save_report(run, make_report(step, "held-out", avg_at_k=0.5 + step / 10))
+        prune_weights(run, step)
+        _assert_aliases_point_at_weights(run, client, best=2, newest=3)
+    assert exported_versions(run) == [0, 2, 3, 4, 5]  # version 1 was once the best; no name points at it
+
+    finish_run(run)
+    prune_weights(run, 5)
+    _assert_aliases_point_at_weights(run, client, best=5, newest=5)
+    assert exported_versions(run) == [0, 4, 5]
 
 
 def test_a_run_with_steps_to_do_goes_on_after_it_failed(

@@ -9,11 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from configs.reward import BoxedIntegerReward
 from tasks.record.samples import Problem
+from tasks.reward.base import Grade
 from tasks.reward.boxed import extract_boxed
-from tasks.reward.boxed_integer import grade
 from tasks.reward.integers import read_integer
+from tasks.reward.responses import grade_text
 
+REWARD = BoxedIntegerReward().build()
 DATA = Path(os.environ.get("OVERNIGHT_TEST_DATA", Path(__file__).parents[5] / "shared" / "data"))
 
 
@@ -72,7 +75,7 @@ def test_whatever_is_found_is_balanced_and_boxed(text):
 )
 def test_hostile_texts_are_graded_in_linear_time(hostile):
     started = time.perf_counter()
-    assert grade(Problem("p", "", 13), hostile) == 0.0
+    assert REWARD.grade(Problem("p", "", "13"), hostile) == Grade(reward=0.0)
     assert time.perf_counter() - started < 2.0
 
 
@@ -164,4 +167,40 @@ def test_known_texts_with_integer_golds():
     assert len(rows) >= 5
     for row in rows:
         expected = row["equal"] and r"\boxed" in row["text"]
-        assert grade(Problem("p", "", int(row["gold"])), row["text"]) == expected, row
+        assert REWARD.grade(Problem("p", "", row["gold"]), row["text"]).reward == expected, row
+
+
+@pytest.mark.parametrize(
+    ("prefix", "response", "reward", "answer"),
+    [
+        ("", r"so \boxed{1,234}", 1.0, "1234"),
+        ("", r"so \boxed{01234.0}", 1.0, "1234"),
+        (r"\boxed{", "1234}", 1.0, "1234"),
+        ("", r"\boxed{-0}", 0.0, "0"),
+        ("", r"\boxed{x}", 0.0, None),
+        ("", "1234", 0.0, None),
+    ],
+)
+def test_a_grade_has_the_answer_in_one_way_of_writing_it(prefix, response, reward, answer):
+    problem = Problem("p", "", "1234", response_prefix=prefix)
+    assert REWARD.grade(problem, response) == Grade(reward, answer)
+
+
+def test_a_gold_is_an_integer():
+    assert [REWARD.check_gold(gold) for gold in ("025", "1,234", "18.0", "-3")] == ["25", "1234", "18", "-3"]
+    with pytest.raises(ValueError, match=r"must be an integer of at most 64 bits, not '1/2'"):
+        REWARD.check_gold("1/2")
+
+
+def test_a_problem_whose_gold_is_no_integer_is_ungraded():
+    grade = grade_text(REWARD, Problem("p", "", "1/2"), r"\boxed{2}")
+    assert grade.reward is None
+    assert grade.ungraded_because == "ValueError: must be an integer of at most 64 bits, not '1/2'"
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"reward": 1.0, "ungraded_because": "both"}, {"reward": float("inf")}]
+)
+def test_a_grade_has_a_finite_reward_or_a_reason(fields):
+    with pytest.raises(ValueError, match=r"either a reward or the reason|must be finite"):
+        Grade(**fields)

@@ -54,13 +54,13 @@ def hanging():
 
 @pytest.fixture(scope="module")
 def problems():
-    return build_source(config_with().problems).training(seed=0, start=0, count=6)
+    return build_source(config_with()).training(seed=0, start=0, count=6)
 
 
 @pytest.mark.slow
 def test_groups_carry_prompt_tokens_logprobs_and_version(engine, problems, tokenizer):
-    batch = generate_batch([engine], problems, tokenizer, config_with(), step=3)
-    assert batch.step == 3
+    batch = generate_batch([engine], problems, tokenizer, config_with(), step=3, start=12)
+    assert (batch.step, batch.cursor) == (3, 12 + 6)
     assert [group.problem for group in batch.groups] == problems
     for group in batch.groups:
         assert len(group.samples) == 4
@@ -80,30 +80,35 @@ def test_groups_carry_prompt_tokens_logprobs_and_version(engine, problems, token
 @pytest.mark.slow
 def test_a_batch_repeats_to_the_bit_and_other_steps_and_seeds_differ(engine, problems, tokenizer):
     config = config_with()
-    batch = generate_batch([engine], problems, tokenizer, config, step=1)
-    assert generate_batch([engine], problems, tokenizer, config, step=1).to_parquet() == batch.to_parquet()
-    assert generate_batch([engine], problems, tokenizer, config, step=2).groups != batch.groups
+    batch = generate_batch([engine], problems, tokenizer, config, step=1, start=0)
+    assert (
+        generate_batch([engine], problems, tokenizer, config, step=1, start=0).to_parquet()
+        == batch.to_parquet()
+    )
+    assert generate_batch([engine], problems, tokenizer, config, step=2, start=0).groups != batch.groups
     other = config.model_copy(update={"seed": 1})
-    assert generate_batch([engine], problems, tokenizer, other, step=1).groups != batch.groups
+    assert generate_batch([engine], problems, tokenizer, other, step=1, start=0).groups != batch.groups
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["dead", "hanging"])
 def test_a_batch_is_the_same_when_an_engine_fails(engine, problems, tokenizer, fault, request, caplog):
     config = config_with(count=2)
-    healthy = generate_batch([engine, engine], problems, tokenizer, config, step=1)
+    healthy = generate_batch([engine, engine], problems, tokenizer, config, step=1, start=0)
     assert "redone" not in caplog.text
-    survived = generate_batch([request.getfixturevalue(fault), engine], problems, tokenizer, config, step=1)
+    survived = generate_batch(
+        [request.getfixturevalue(fault), engine], problems, tokenizer, config, step=1, start=0
+    )
     assert "redone" in caplog.text, "the fault did not strike"
     assert survived.to_parquet() == healthy.to_parquet()
 
 
 def test_an_error_that_can_heal_is_raised_when_no_engine_answers(dead, problems, tokenizer):
     with pytest.raises(EngineUnreachable) as error:
-        generate_batch([dead], problems, tokenizer, config_with(), step=1)
-    assert error.value.retryable
+        generate_batch([dead], problems, tokenizer, config_with(), step=1, start=0)
+    assert error.value.heals
 
 
 def test_a_prompt_without_room_for_its_response_names_the_field_to_change(dead, problems, tokenizer):
     with pytest.raises(PromptLengthError, match=r"raise engine\.context_length to at least \d+"):
-        generate_batch([dead], problems, tokenizer, config_with(context_length=30), step=1)
+        generate_batch([dead], problems, tokenizer, config_with(context_length=30), step=1, start=0)

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from tasks.model.errors import TrainerError
-from tasks.record.samples import RolloutBatch
+from tasks.record.samples import RolloutBatch, VersionSpan
 from tasks.training.errors import CheckpointUnusable, StepOutOfOrder, StepRefused
 from tests.support.training import graded_batch, lonely_batch
 
@@ -62,6 +62,24 @@ def test_a_step_reports_what_transformers_gives_at_the_rollout_temperature(start
     assert report.metrics["policy/entropy"] == pytest.approx(sum(entropies) / len(entropies), abs=1e-5)
     assert {"rollout/lag_mean", "rollout/lag_max"} <= report.metrics.keys()
     assert report.metrics["policy/lr"] == pytest.approx(5e-4)
+
+
+def test_a_step_credits_the_versions_that_generated_its_batch(start_trainer):
+    def halved(sample):
+        count = len(sample.response_tokens)
+        return replace(sample, spans=(VersionSpan(3, 0, count // 2), VersionSpan(4, count // 2, count)))
+
+    groups = [replace(group, samples=tuple(map(halved, group.samples))) for group in graded_batch(1).groups]
+    report = start_trainer(algorithm={"minibatches": 2}).apply(1, RolloutBatch(1, tuple(groups)), version=4)
+    three, four = report.credits
+    assert (three.version, four.version) == (3, 4)
+    tokens = sum(len(sample.response_tokens) for group in groups for sample in group.samples)
+    assert 0 < three.tokens < four.tokens == tokens - three.tokens
+    assert three.tokens == report.metrics["divergence/mismatched_version_tokens"]
+    assert three.divergence != four.divergence and three.entropy != four.entropy
+    both = three.model_copy(update={"version": 4}) + four
+    assert both.divergence == pytest.approx(report.metrics["divergence/logprob_abs_diff_mean"], rel=1e-6)
+    assert both.entropy == pytest.approx(report.metrics["policy/entropy"], rel=1e-5)
 
 
 def test_training_raises_the_probability_of_what_was_rewarded(start_trainer):

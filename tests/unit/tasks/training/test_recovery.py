@@ -46,8 +46,8 @@ def committed(modelled_run: Run, make_commit: Callable[..., StepCommit]) -> Comm
                 make_commit(
                     step,
                     version=version_of(step),
-                    parent_version=version_of(step - 1) if step else None,
-                    weights_hash=hash_of(weights_after(step)),
+                    parent=version_of(step - 1) if step else None,
+                    hash=hash_of(weights_after(step)),
                     batch=batch(step) if step else None,
                     checkpoint=key,
                 )

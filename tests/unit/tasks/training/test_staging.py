@@ -8,11 +8,10 @@ from safetensors.torch import load_file
 
 from infra.store.base import KeyMissingError
 from tasks.publishing.staged import StagedVersion, read_staged
-from tasks.record.evaluation_report import EvaluationReport
-from tasks.record.evaluations import save_report
 from tasks.record.manifest import Manifest
+from tasks.record.pruning import prune_weights
 from tasks.record.run import Run
-from tasks.record.versions import exported_versions, prune_weights, read_manifest, stage_version
+from tasks.record.versions import exported_versions, read_version, stage_version
 from tasks.training.group import TrainerLost
 from tasks.training.staging import stage
 from tests.support.fakes import FakeTrainer, hash_of
@@ -30,7 +29,7 @@ def stage_weights(
     run: Run, weights: float, step: int, parent: int | None, trainer: FakeTrainer | None = None
 ) -> StagedVersion:
     staged = stage(run, trainer or trainer_with(run, weights), step, parent, PROBE)
-    return read_staged(run, staged.version)
+    return read_staged(run, staged.number)
 
 
 def folders(run: Run) -> set[str]:
@@ -76,14 +75,14 @@ def test_a_try_that_died_during_the_export_leaves_no_number_and_no_folder(run: R
     (half / "model.safetensors").write_bytes(b"half of it")
     run.store.put(run.weights_key(0), half)
     with pytest.raises(KeyMissingError):
-        read_manifest(run, 0)
+        read_version(run, 0)
     assert stage_weights(run, 3.0, step=0, parent=None).manifest.hash == hash_of(3.0)
     assert folders(run) == {"000000"}
 
 
 def test_a_try_that_died_between_its_number_and_its_folder_is_finished_by_the_next(run: Run) -> None:
     manifest = trainer_with(run, 3.0).export()
-    assert stage_version(run, manifest, None, 0) == 0
+    assert stage_version(run, manifest, None, 0).number == 0
     with pytest.raises(KeyMissingError):
         read_staged(run, 0)
     staged = stage_weights(run, 3.0, step=0, parent=None)
@@ -146,18 +145,8 @@ def test_the_first_the_current_and_the_newest_versions_are_kept(
         assert exported_versions(run) == kept
 
 
-def test_the_best_evaluated_version_is_kept(
-    six_versions: Run, revised: Callable[..., Run], make_report: Callable[..., EvaluationReport]
-) -> None:
-    run = revised(six_versions, publish={"keep_versions": 2})
-    for version, accuracy in ((0, 0.1), (1, 0.7), (2, 0.9), (3, 0.8)):
-        save_report(run, make_report(version, "held-out", avg_at_k=accuracy))
-    prune_weights(run, 5)
-    assert exported_versions(run) == [0, 2, 4, 5]
-
-
 def test_what_was_pruned_is_still_in_the_record(six_versions: Run, revised: Callable[..., Run]) -> None:
     run = revised(six_versions, publish={"keep_versions": 2})
     prune_weights(run, 5)
-    assert read_manifest(run, 1).hash == hash_of(1.0)
+    assert read_version(run, 1).hash == hash_of(1.0)
     assert json.loads(run.store.read(f"{run.id}/versions/000001/probe.json"))["sequences"] == PROBE

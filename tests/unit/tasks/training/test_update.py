@@ -1,5 +1,6 @@
 """An update is trained, checkpointed and staged once, on one trainer, however often it is tried."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -9,32 +10,33 @@ from tasks.grading.graded import Graded
 from tasks.probe.probe import probe_sequences
 from tasks.publishing.staged import read_staged
 from tasks.record.commits import StepCommit
+from tasks.record.interval import Interval
 from tasks.record.run import Run
 from tasks.record.samples import BatchRef
-from tasks.record.versions import exported_versions, read_manifest
+from tasks.record.versions import exported_versions, read_version
 from tasks.rollout.rollouts import Rollouts
 from tasks.training.group import TrainerLost
 from tasks.training.update import Update, initial_update, prune_checkpoints, update_policy
 from tests.support.fakes import INITIAL, FakeTrainer, FakeTrainers, hash_of, trained
+from tests.support.versions import credit_of
 
 Revise = Callable[..., Run]
 MakeCommit = Callable[..., StepCommit]
+INSTANT = Interval(0.0, 0.0)
 
 
 def graded(step: int) -> Graded:
     """A graded batch, known by its reference alone."""
     ref = BatchRef(step, f"unit-1/steps/{step:06d}/graded.parquet", f"{step * 37:064x}")
-    return Graded(ref, Rollouts(ref, step - 1, 1.0), {}, 0.1)
+    return Graded(ref, Rollouts(ref, step - 1, 32 * step, interval=None), {}, INSTANT)
 
 
 def commit(run: Run, update: Update, make_commit: MakeCommit, batch: BatchRef | None) -> None:
     """Finish the step of an update."""
     run.commits.append(
         make_commit(
-            update.step,
-            version=update.version,
-            parent_version=update.parent,
-            weights_hash=update.weights_hash,
+            update.weights.step,
+            weights=update.weights,
             checkpoint=update.checkpoint,
             batch=batch,
         )
@@ -59,9 +61,11 @@ def train_to(run: Run, step: int, make_commit: MakeCommit) -> list[Update]:
 
 def test_version_0_is_the_model_itself(modelled_run: Run, trainers: FakeTrainers) -> None:
     update = initial_update(modelled_run)
-    assert (update.step, update.version, update.parent, update.checkpoint) == (0, 0, None, None)
-    assert update.weights_hash == hash_of(INITIAL)
-    assert initial_update(modelled_run).version == 0
+    weights = update.weights
+    assert (weights.step, weights.number, weights.parent, update.checkpoint) == (0, 0, None, None)
+    assert (weights.hash, weights.format) == (hash_of(INITIAL), "float32")
+    assert update.credits == () and list(update.stages) == ["stage"]
+    assert initial_update(modelled_run).weights == weights == read_version(modelled_run, 0)
     staged = read_staged(modelled_run, 0)
     assert staged.probe.sequences == probe_sequences(modelled_run)
     assert staged.probe.logprobs == trainers.newest.score(staged.probe.sequences)
@@ -80,22 +84,52 @@ def test_an_update_trains_the_parent_on_the_batch_and_stages_what_comes_out(
     update = update_policy(begun, graded(1), parent=0)
     weights = trained(INITIAL, graded(1).ref)
     assert trainers.newest.applied == [(1, graded(1).ref, 0)]
-    assert (update.step, update.version, update.parent) == (1, 1, 0)
-    assert update.weights_hash == read_manifest(begun, 1).hash == hash_of(weights)
+    assert (update.weights.step, update.weights.number, update.weights.parent) == (1, 1, 0)
+    assert update.weights == read_version(begun, 1)
+    assert update.weights.hash == hash_of(weights)
     assert update.metrics == {"policy/loss": weights}
-    assert update.train_seconds == 0.5
-    assert 0 < update.stage_seconds < 10
     assert read_staged(begun, 1).manifest.hash == hash_of(weights)
+
+
+def test_training_is_followed_by_staging_with_the_checkpoint(begun: Run, trainers: FakeTrainers) -> None:
+    trainer = trainers.newest
+    calls = {name: getattr(trainer, name) for name in ("train", "save", "export", "score")}
+    at: dict[str, float] = {}
+
+    def noting(name: str) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            at[name] = time.time()
+            return calls[name](*arguments, **named)
+
+        return call
+
+    for name in calls:
+        setattr(trainer, name, noting(name))
+    before = time.time()
+    update = update_policy(begun, graded(1), parent=0)
+    train, stage = update.stages["train"], update.stages["stage"]
+    assert list(update.stages) == ["train", "stage"]
+    assert before <= train.start <= at["train"] <= train.end == stage.start
+    assert stage.start <= at["save"] <= at["export"] <= at["score"] <= stage.end <= time.time()
+
+
+def test_what_the_batch_says_of_its_versions_goes_on_with_the_update(
+    begun: Run, trainers: FakeTrainers
+) -> None:
+    train, credit = trainers.newest.train, credit_of(0, 1)
+    trainers.newest.train = lambda *given, **named: train(*given, **named).model_copy(  # type: ignore
+        update={"credits": (credit,)}
+    )
+    assert update_policy(begun, graded(1), parent=0).credits == (credit,)
 
 
 def test_an_update_done_again_is_the_same_update(begun: Run, trainers: FakeTrainers) -> None:
     first, second = (update_policy(begun, graded(1), parent=0) for _ in range(2))
-    assert (first.version, first.weights_hash, first.checkpoint, first.metrics, first.train_seconds) == (
-        second.version,
-        second.weights_hash,
+    assert (first.weights, first.checkpoint, first.metrics, first.credits) == (
+        second.weights,
         second.checkpoint,
         second.metrics,
-        second.train_seconds,
+        second.credits,
     )
     assert len(trainers.newest.applied) == 1
     assert exported_versions(begun) == [0, 1]
@@ -115,7 +149,7 @@ def test_a_trainer_lost_on_the_way_is_not_replaced_within_the_call(
     update = update_policy(begun, graded(1), parent=0)
     assert len(trainers.started) == 2
     assert trainers.newest.applied == [(1, graded(1).ref, 0)]
-    assert (update.version, update.weights_hash) == (1, hash_of(trained(INITIAL, graded(1).ref)))
+    assert (update.weights.number, update.weights.hash) == (1, hash_of(trained(INITIAL, graded(1).ref)))
     assert exported_versions(begun) == [0, 1]
 
 
@@ -141,16 +175,16 @@ def test_a_trainer_that_dies_between_two_calls_does_not_give_its_place_to_anothe
     assert len(trainers.started) == 1
 
     update = update_policy(begun, graded(1), parent=0)
-    assert (update.version, update.weights_hash) == (1, hash_of(trained(INITIAL, graded(1).ref)))
+    assert (update.weights.number, update.weights.hash) == (1, hash_of(trained(INITIAL, graded(1).ref)))
 
 
 def test_a_retry_that_computes_other_weights_gets_another_version(begun: Run, trainers: FakeTrainers) -> None:
     trainers.newest.faults["score"] = TrainerLost("a rank died after staging")
     with pytest.raises(TrainerLost):
         update_policy(begun, graded(1), parent=0)
-    other = update_policy(begun, Graded(graded(2).ref._replace(step=1), graded(1).rollouts, {}, 0.1), 0)
-    assert other.version == 2
-    assert read_manifest(begun, 1).hash == hash_of(trained(INITIAL, graded(1).ref))
+    other = update_policy(begun, Graded(graded(2).ref._replace(step=1), graded(1).rollouts, {}, INSTANT), 0)
+    assert other.weights.number == 2
+    assert read_version(begun, 1).hash == hash_of(trained(INITIAL, graded(1).ref))
 
 
 @pytest.mark.parametrize(("every", "saved"), [(1, [1, 2, 3]), (2, [2, 3]), (5, [3])])

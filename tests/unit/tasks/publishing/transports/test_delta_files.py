@@ -7,11 +7,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from configs.transport import DeltaTransport
 from infra.store.base import StoreError, StoreUnreachable
-from tasks.publishing.delta import DeltaUnusable, apply_delta, offer_delta, prune_deltas, write_delta
+from tasks.publishing.transports.delta import Delta
+from tasks.publishing.transports.delta_files import DeltaUnusable, apply_delta, prune_deltas, write_delta
 from tasks.record.manifest import Manifest
 from tasks.record.run import Run
-from tasks.record.versions import read_manifest
+from tasks.record.versions import read_version
 from tests.support.versions import stage_tensors
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int8, torch.uint8)
@@ -27,14 +29,14 @@ def random_tensor(dtype: torch.dtype, shape: tuple[int, ...], seed: int) -> torc
 
 def applied(run: Run, version: int, target: Path) -> dict[str, torch.Tensor]:
     """What the stored delta makes of the parent's folder in the store."""
-    staged = read_manifest(run, version)
+    staged = read_version(run, version)
     target.mkdir()
     apply_delta(run, staged, run.store.folder(run.weights_key(version - 1)), target)
     return {name: tensor for file in target.glob("*.safetensors") for name, tensor in load_file(file).items()}
 
 
 def write(run: Run, version: int) -> None:
-    write_delta(run, read_manifest(run, version))
+    write_delta(run, read_version(run, version))
 
 
 def delta_bytes(run: Run, version: int) -> int:
@@ -86,7 +88,7 @@ def test_a_small_update_moves_few_bytes(delta_run: Run, dtype: torch.dtype, most
     stage_tensors(delta_run, {"layer": weights.to(dtype)}, step=0)
     stage_tensors(delta_run, {"layer": (weights + step).to(dtype)}, step=1)
     write(delta_run, 1)
-    assert 0 < delta_bytes(delta_run, 1) < most * read_manifest(delta_run, 1).bytes
+    assert 0 < delta_bytes(delta_run, 1) < most * read_version(delta_run, 1).bytes
 
 
 def test_a_delta_is_made_once_and_anew_where_it_was_broken_off(staged: Run) -> None:
@@ -165,7 +167,7 @@ def test_the_first_version_has_none(staged: Run) -> None:
 def test_an_unreadable_parent_is_no_reason_to_stop(staged: Run, caplog: pytest.LogCaptureFixture) -> None:
     stage_tensors(staged, {"norm": torch.zeros(4)}, step=2)
     (staged.store.folder(staged.weights_key(1)) / "model.safetensors").write_bytes(b"half")
-    offer_delta(staged, 2)
+    Delta(DeltaTransport()).prepare(staged, read_version(staged, 2), held=True)
     assert not delta_files(staged, 2) and "delta of version 2 is of no use" in caplog.text
 
 
@@ -175,7 +177,7 @@ def test_an_outage_of_the_store_is_told_as_one(
     def fail(key: str) -> bytes:
         raise StoreUnreachable("no answer")
 
-    second = read_manifest(staged, 1)
+    second = read_version(staged, 1)
     monkeypatch.setattr(staged.store, "read", fail)
     (tmp_path / "copy").mkdir()
     with pytest.raises(StoreError, match="no answer"):

@@ -9,14 +9,18 @@ from infra.engines.client import EngineFailed, EngineRefused, EngineUnreachable
 from tasks.fleet.engines import Engine
 from tasks.probe.probe import Probe
 from tasks.publishing.staged import StagedVersion
-from tasks.publishing.transport import FromDisk, FromPublisher, FromTrainer
+from tasks.publishing.transports.disk import Disk
+from tasks.publishing.transports.process_group import Broadcast
+from tasks.publishing.transports.tensor import Sending
 from tasks.record.manifest import Manifest
 from tasks.record.run import Run
 from tasks.training.group import TrainerError, TrainerLost
 from tests.support.fakes import FakeEngine, FakeTrainer, Wire, tensors_of
+from tests.support.versions import version_named
 
 WEIGHTS = 4.0
-STAGED = StagedVersion(1, Path("000001"), Manifest.of(tensors_of(WEIGHTS)), Probe(sequences=[], logprobs=[]))
+HELD = Manifest.of(tensors_of(WEIGHTS))
+STAGED = StagedVersion(version_named(1, HELD), Path("000001"), HELD, Probe(sequences=[], logprobs=[]))
 
 
 @pytest.fixture
@@ -41,7 +45,7 @@ def named(clients: list[FakeEngine]) -> list[Engine]:
 
 
 def broadcast(trainer: FakeTrainer, clients: list[FakeEngine]) -> None:
-    FromTrainer(trainer, "gloo")(named(clients), STAGED)
+    Broadcast(trainer, "gloo").transfer(named(clients), STAGED)
 
 
 def assert_all_closed(clients: list[FakeEngine]) -> None:
@@ -145,14 +149,14 @@ def test_from_disk_every_engine_loads_the_folder_and_a_refusal_is_raised(
         client.pause()
     clients[1].faults["update_from_disk"] = EngineRefused("no room")
     with pytest.raises(EngineRefused, match="no room"):
-        FromDisk()(engines, exported)
-    FromDisk()(engines, exported)
+        Disk().transfer(engines, exported)
+    Disk().transfer(engines, exported)
     assert [client.loads for client in clients] == [["000001", "000001"], ["000001"]]
     assert [client.weights for client in clients] == [WEIGHTS, WEIGHTS]
 
 
 def test_every_engine_is_sent_every_bucket(clients: list[FakeEngine], exported: StagedVersion) -> None:
-    FromPublisher(bucket_bytes=1)(named(clients), exported)
+    Sending(bucket_bytes=1).transfer(named(clients), exported)
     for client in clients:
         assert client.loads == ["layer.weight", "norm.weight"]
         assert Manifest.of(client.tensors) == STAGED.manifest
@@ -165,8 +169,8 @@ def test_an_engine_that_takes_no_bucket_leaves_no_session_open(
 ) -> None:
     clients[1].faults[method] = EngineRefused("no room")
     with pytest.raises(EngineRefused, match="no room"):
-        FromPublisher(bucket_bytes=1)(named(clients), exported)
+        Sending(bucket_bytes=1).transfer(named(clients), exported)
     assert_all_closed(clients)
     assert "norm.weight" not in clients[0].loads
-    FromPublisher(bucket_bytes=1)(named(clients), exported)
+    Sending(bucket_bytes=1).transfer(named(clients), exported)
     assert [client.weights for client in clients] == [WEIGHTS, WEIGHTS]

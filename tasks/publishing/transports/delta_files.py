@@ -5,7 +5,6 @@ ones and so on, compressed with zstd: a small update leaves sign, exponent and t
 as they were, which gives long runs of zeros. A tensor that did not change is left out.
 """
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,26 +17,35 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from configs.errors import RunFailure
 from infra.engines.tensors import buckets
-from infra.store.base import KeyMissingError, StoreError
+from infra.store.base import KeyMissingError
 from tasks.model.bridge.checkpoint import HfCheckpoint
 from tasks.model.bridge.writer import CheckpointWriter
 from tasks.model.errors import WeightsMismatch
 from tasks.record.manifest import TensorEntry
 from tasks.record.run import Run
-from tasks.record.stored import read_record
-from tasks.record.versions import StagedManifest, read_manifest
+from tasks.record.stored import RecordUnreadable, read_record
+from tasks.record.versions import read_manifest
+from tasks.record.weight_version import WeightVersion
 
-log = logging.getLogger(__name__)
 _ZSTD = pyarrow.Codec("zstd", compression_level=1)
-_BROKEN = (KeyMissingError, WeightsMismatch, SafetensorError, LookupError, ValueError, OSError)
+_BROKEN = (
+    KeyMissingError,
+    LookupError,
+    OSError,
+    RecordUnreadable,
+    SafetensorError,
+    ValueError,
+    WeightsMismatch,
+)
 
 
-class DeltaUnusable(Exception):
+class DeltaUnusable(RunFailure):
     """A delta does not lead from what is here to the version: take the whole of it."""
 
 
-class Delta(BaseModel):
+class DeltaIndex(BaseModel):
     """What `<run>/deltas/<version>/index.json` holds, written when the files beside it are whole."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -46,46 +54,38 @@ class Delta(BaseModel):
     """Size of the files together."""
 
 
-def offer_delta(run: Run, version: int) -> None:
-    """Store the delta of a version; where none can be made, the machines will fetch the whole version."""
-    try:
-        write_delta(run, read_manifest(run, version))
-    except DeltaUnusable as error:
-        log.warning("%s", error)
-
-
-def write_delta(run: Run, staged: StagedManifest) -> None:
+def write_delta(run: Run, weights: WeightVersion) -> None:
     """Store the delta from a version's parent, if it has one, in files of about publish.bucket_mb.
 
     One that is there stays. DeltaUnusable when the weights of one of the two cannot be read.
     """
-    index = _index_key(run, staged.version)
-    if staged.parent is None or run.store.exists(index):
+    index = _index_key(run, weights.number)
+    if weights.parent is None or run.store.exists(index):
         return
     sizes = []
-    with _read_failures(staged):
-        old, new = (run.store.local(run.weights_key(version)) for version in (staged.parent, staged.version))
+    with _read_failures(weights):
+        old, new = (run.store.local(run.weights_key(version)) for version in (weights.parent, weights.number))
         for number, changed in enumerate(buckets(_changes(old, new), run.config.publish.bucket_bytes)):
             file = save(dict(changed))
-            run.store.replace(_file_key(run, staged.version, number), file)
+            run.store.replace(_file_key(run, weights.number, number), file)
             sizes.append(len(file))
-    delta = Delta(files=len(sizes), bytes=sum(sizes))
+    delta = DeltaIndex(files=len(sizes), bytes=sum(sizes))
     run.store.replace(index, delta.model_dump_json(indent=1).encode())
 
 
-def apply_delta(run: Run, staged: StagedManifest, parent: Path, target: Path) -> int:
+def apply_delta(run: Run, weights: WeightVersion, parent: Path, target: Path) -> int:
     """Fill `target` with the tensors of a version, made from its parent's folder, each verified.
 
     The bytes of the delta. DeltaUnusable when there is none, something is missing, or a tensor is not what
     the manifest says; OSError or SafetensorError when `target` cannot be written.
     """
-    with _read_failures(staged):
-        delta = read_record(run.store, _index_key(run, staged.version), Delta)
+    with _read_failures(weights):
+        index = read_record(run.store, _index_key(run, weights.number), DeltaIndex)
     writer = CheckpointWriter(target, run.config.publish.bucket_bytes)
-    for name, tensor in _patched(run, staged, delta, parent):
+    for name, tensor in _patched(run, weights, index, parent):
         writer.add(name, tensor)
     writer.finish()
-    return delta.bytes
+    return index.bytes
 
 
 def prune_deltas(run: Run, current: int) -> None:
@@ -104,12 +104,14 @@ def _changes(old: Path, new: Path) -> Iterator[tuple[str, Tensor]]:
                 yield name, torch.frombuffer(bytearray(_ZSTD.compress(planes)), dtype=torch.uint8)
 
 
-def _patched(run: Run, staged: StagedManifest, delta: Delta, parent: Path) -> Iterator[tuple[str, Tensor]]:
+def _patched(
+    run: Run, weights: WeightVersion, index: DeltaIndex, parent: Path
+) -> Iterator[tuple[str, Tensor]]:
     """The version's tensors: first those that changed, then the others."""
-    unchanged = dict(staged.manifest.tensors)
-    with _read_failures(staged), HfCheckpoint(parent) as old:
-        for number in range(delta.files):
-            for name, packed in load(run.store.read(_file_key(run, staged.version, number))).items():
+    unchanged = dict(read_manifest(run, weights).tensors)
+    with _read_failures(weights), HfCheckpoint(parent) as old:
+        for number in range(index.files):
+            for name, packed in load(run.store.read(_file_key(run, weights.number, number))).items():
                 entry = unchanged.pop(name)
                 yield name, _verified(name, _unpacked(old.whole(name), packed), entry)
         for name, entry in unchanged.items():
@@ -117,14 +119,12 @@ def _patched(run: Run, staged: StagedManifest, delta: Delta, parent: Path) -> It
 
 
 @contextmanager
-def _read_failures(staged: StagedManifest) -> Iterator[None]:
+def _read_failures(weights: WeightVersion) -> Iterator[None]:
     """Raise DeltaUnusable for what cannot be read; an outage of the store stays one."""
     try:
         yield
-    except StoreError:
-        raise
     except _BROKEN as error:
-        raise DeltaUnusable(f"the delta of version {staged.version} is of no use: {error}") from error
+        raise DeltaUnusable(f"the delta of version {weights.number} is of no use: {error}") from error
 
 
 def _unpacked(old: Tensor, packed: Tensor) -> Tensor:

@@ -1,0 +1,42 @@
+"""By disk: engines load the exported folder."""
+
+from dataclasses import dataclass, field, replace
+
+from configs.transport import DiskTransport
+from infra.engines.checkpoint import Checkpoint, WeightsMismatch, read_checkpoint
+from infra.engines.client import EngineRefused
+from tasks.fleet.engines import Engine, Fleet, on_all
+from tasks.publishing.staged import StagedVersion
+from tasks.publishing.transports.base import Transfer, Transport
+from tasks.record.run import Run
+from tasks.record.weight_version import WeightVersion
+
+
+@dataclass(frozen=True)
+class Disk(Transport):
+    """Every engine loads the exported folder, which its machine fetches first where it does not see it."""
+
+    settings: DiskTransport = field(default_factory=DiskTransport)
+    fleet: Fleet | None = None
+    """Whose engines they are; None for engines of this machine."""
+    name: str = "disk"
+
+    def prepare(self, run: Run, weights: WeightVersion, held: bool) -> Transfer:
+        """See Transport."""
+        return replace(self, fleet=Fleet(run))
+
+    def transfer(self, engines: list[Engine], staged: StagedVersion) -> int:
+        """See Transfer."""
+        offered = None
+        if self.fleet is not None and staged.stored is not None:
+            offered = self.fleet.on_machines(_fetched, staged)[0]
+        on_all(engines, lambda engine: engine.client.update_from_disk(staged.folder, like=offered))
+        return staged.manifest.bytes * len(engines)
+
+
+def _fetched(staged: StagedVersion) -> Checkpoint:
+    """What this machine has of a version now; EngineRefused when that is no whole checkpoint."""
+    try:
+        return read_checkpoint(staged.local())
+    except WeightsMismatch as error:
+        raise EngineRefused(str(error)) from None
