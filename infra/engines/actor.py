@@ -29,15 +29,14 @@ class EngineActor:
         self._server = ServerProcess(f"engine {index}", log, config.start_timeout_s, self._address)
         self._memory_before: dict[str, int] = {}
 
-    def start(self, weights: StoredFolder, probe: bool = False, meeting: str = "") -> str:
+    def start(self, weights: StoredFolder, restart_hung: bool = False, meeting: str = "") -> str:
         """Start the server unless it is alive, and return its URL once it is healthy; EngineStartError.
 
         `weights` is what it serves at first, fetched to this machine where it is not here (KeyMissingError,
-        StoreError).
-        `probe` also starts one anew whose model makes no step, though its port still answers. `meeting` is
-        where the servers of an engine on several machines find each other, host:port.
+        StoreError). `restart_hung` also starts one anew whose model makes no step, though its port still
+        answers. `meeting` is where the servers of an engine on several machines find each other, host:port.
         """
-        if self.alive(probe):
+        if self.alive(generates=restart_hung):
             return self.url()
         self.stop()
         model_path = weights.local()
@@ -53,9 +52,9 @@ class EngineActor:
         """Where the started engine listens, such as `http://10.0.0.5:30000`; empty before `start`."""
         return self._server.url
 
-    def alive(self, probe: bool = False) -> bool:
-        """Whether the process runs and its /health answers; with `probe`, also whether the model steps."""
-        return self._server.alive() and (not probe or self._rank > 0 or _generates(self.url()))
+    def alive(self, generates: bool = False) -> bool:
+        """Whether the process runs and its /health answers; with `generates`, whether the model steps, too."""
+        return self._server.alive() and (not generates or self._rank > 0 or _generates(self.url()))
 
     def stop(self) -> None:
         """Stop the server and everything below it; fine when there is none.
@@ -89,7 +88,7 @@ class EngineActor:
 def _generates(url: str) -> bool:
     client = EngineClient(url)
     try:
-        client.probe()
+        client.check_generates()
     except EngineError:
         return False
     finally:

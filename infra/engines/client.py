@@ -115,7 +115,7 @@ class EngineClient:
             return False
         return True
 
-    def probe(self) -> None:
+    def check_generates(self) -> None:
         """Have the model make a step; an EngineError when it does not, be it for a pause."""
         self._control.get("/health_generate", _PROBE_TIMEOUT_S)
 

@@ -61,21 +61,21 @@ class Fleet:
         engine, count = self.run.config.engine, self.run.config.evaluation.engines
         return engine if self.role == "rollout" else engine.model_copy(update={"count": count, "port": None})
 
-    def start(self, weights_key: str, probe: bool = False) -> list[Engine]:
+    def start(self, weights_key: str, restart_hung: bool = False) -> list[Engine]:
         """Every engine up and healthy; those that already are stay as they are.
 
         An engine that has to be started loads the folder `weights_key` of the run's store, which its machine
-        fetches within engine.start_timeout_s, and takes no traffic until a version was
-        published to it, since it carries no weight version yet. Calls have the deadline of a publish.
-        `probe` also starts those anew that hang with open ports. No engine is behind the router from here on
-        until `servers` puts it there: one started anew may have the address of the one before.
+        fetches within engine.start_timeout_s, and takes no traffic until a version was published to it, since
+        it carries no weight version yet. Calls have the deadline of a publish. `restart_hung` also starts
+        those anew that hang with open ports. No engine is behind the router from here on until `servers` puts
+        it there: one started anew may have the address of the one before.
         """
         if self._router:
             self._router.serve([])
         engines = [self._actors(index) for index in range(self.engine.count)]
         weights = StoredFolder(self.run.config.store, self.run.home, weights_key)
         with ThreadPoolExecutor(max_workers=len(engines)) as pool:
-            urls = list(pool.map(lambda actors: self._started(actors, weights, probe), engines))
+            urls = list(pool.map(lambda actors: self._started(actors, weights, restart_hung), engines))
         deadline_s = self.run.config.publish.timeout_s
         return [Engine(name, _client(url, deadline_s)) for name, url in zip(self._names(), urls, strict=True)]
 
@@ -150,15 +150,15 @@ class Fleet:
             if url:
                 yield Engine(name, _client(url, self.run.config.rollout.timeout_s))
 
-    def _started(self, actors: list[Any], weights: StoredFolder, probe: bool) -> str:
+    def _started(self, actors: list[Any], weights: StoredFolder, restart_hung: bool) -> str:
         """The engine's URL. The servers of an engine on several machines start and end together."""
         timeout_s = self.engine.start_timeout_s + 60
         meeting = ""
         if len(actors) > 1:
-            if not all(ray.get([actor.alive.remote(probe) for actor in actors], timeout=timeout_s)):
+            if not all(ray.get([actor.alive.remote(restart_hung) for actor in actors], timeout=timeout_s)):
                 ray.get([actor.stop.remote() for actor in actors], timeout=timeout_s)
             meeting = ray.get(actors[0].meeting.remote(), timeout=timeout_s)
-        starting = [actor.start.remote(weights, probe, meeting) for actor in actors]
+        starting = [actor.start.remote(weights, restart_hung, meeting) for actor in actors]
         return ray.get(starting, timeout=timeout_s)[0]
 
     def _names(self) -> list[str]:

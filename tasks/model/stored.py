@@ -73,4 +73,4 @@ def _digest(folder: Path) -> str:
 
 
 def _record_key(run: Run) -> str:
-    return f"{run.id}/model.json"
+    return run.record_key("model.json")

@@ -36,4 +36,4 @@ def read_probe(run: Run, version: int) -> Probe:
 
 
 def _key(run: Run, version: int) -> str:
-    return f"{run.id}/versions/{version:06d}/probe.json"
+    return run.version_key(version, "probe.json")

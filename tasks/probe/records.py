@@ -45,4 +45,4 @@ def alignment_uri(run: Run, version: int) -> str:
 
 
 def _key(run: Run, version: int) -> str:
-    return f"{run.id}/versions/{version:06d}/alignment.json"
+    return run.version_key(version, "alignment.json")

@@ -27,7 +27,7 @@ def publish_version(run: Run, weights: WeightVersion) -> PublishReport:
     try:
         return _publish(run, engines, staged, transfer)
     except EngineTimeout:
-        fleet.start(key, probe=True)  # the next try finds the engine that hung started anew
+        fleet.start(key, restart_hung=True)  # the next try finds the engine that hung started anew
         raise
     except PublishRefused:
         if weights.parent is not None:
@@ -46,7 +46,7 @@ def ensure_served(fleet: Fleet, version: int) -> None:
     run, serving = fleet.run, {engine.name for engine in fleet.serving(version)}
     if len(serving) < fleet.engine.count:
         staged = read_staged(run, version)
-        engines = fleet.start(run.weights_key(version), probe=True)
+        engines = fleet.start(run.weights_key(version), restart_hung=True)
         behind = [engine for engine in engines if engine.name not in serving]
         if fleet.role == "rollout":
             _publish(run, behind, staged, _transfer(fleet, staged.weights, held=False))

@@ -45,4 +45,4 @@ def _is_committed(run: Run, version: int) -> bool:
 
 
 def _key(run: Run) -> str:
-    return f"{run.id}/aliases.json"
+    return run.record_key("aliases.json")

@@ -9,6 +9,7 @@ from infra.store.base import KeyExistsError, Store
 from tasks.record.credit import VersionCredit
 from tasks.record.earlier import commit_from_schema_1
 from tasks.record.interval import Interval
+from tasks.record.keys import numbered_key, numbers_in, run_key
 from tasks.record.samples import BatchRef
 from tasks.record.stored import Document, Record, create_record, read_record
 from tasks.record.weight_version import WeightVersion
@@ -77,7 +78,7 @@ class CommitLog:
 
     def __init__(self, store: Store, run_id: str) -> None:
         self._store = store
-        self._prefix = f"{run_id}/steps"
+        self._run_id = run_id
 
     def append(self, commit: StepCommit) -> StepCommit:
         """Write a step's commit; KeyExistsError when the step has one of another version or other weights.
@@ -100,8 +101,8 @@ class CommitLog:
 
     def steps(self) -> list[int]:
         """Numbers of the finished steps, ascending."""
-        keys = self._store.list(self._prefix)
-        return sorted(int(key.split("/")[-2]) for key in keys if key.endswith("/commit.json"))
+        keys = self._store.list(run_key(self._run_id, "steps"))
+        return numbers_in(key for key in keys if key.endswith("/commit.json"))
 
     def all(self) -> list[StepCommit]:
         """Every commit, oldest first."""
@@ -113,7 +114,7 @@ class CommitLog:
         return self.read(steps[-1]) if steps else None
 
     def _key(self, step: int) -> str:
-        return f"{self._prefix}/{step:06d}/commit.json"
+        return numbered_key(self._run_id, "steps", step, "commit.json")
 
 
 def credits_of(commits: Iterable[StepCommit]) -> dict[int, VersionCredit]:

@@ -3,6 +3,7 @@
 import re
 
 from tasks.record.evaluation_report import EvaluationReport
+from tasks.record.keys import numbered_key
 from tasks.record.run import Run
 from tasks.record.stored import read_record, replace_record
 
@@ -25,7 +26,7 @@ def find_report(run: Run, version: int, dataset: str) -> EvaluationReport | None
 
 def report_keys(run: Run) -> list[str]:
     """Keys of all reports, by version and then dataset."""
-    return run.store.list(f"{run.id}/evaluations")
+    return run.store.list(run.record_key("evaluations"))
 
 
 def read_reports(run: Run) -> list[EvaluationReport]:
@@ -43,4 +44,4 @@ def metrics_by_version(run: Run) -> dict[int, dict[str, float]]:
 
 def _key(run: Run, version: int, dataset: str) -> str:
     name = re.sub(r"[^A-Za-z0-9_-]", "_", dataset)
-    return f"{run.id}/evaluations/{version:06d}-{name}.json"
+    return f"{numbered_key(run.id, 'evaluations', version)}-{name}.json"

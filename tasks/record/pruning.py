@@ -2,7 +2,6 @@
 
 from tasks.record.best import aliases_of, best_version
 from tasks.record.run import Run
-from tasks.record.versions import numbers_in
 
 
 def prune_weights(run: Run, current: int) -> None:
@@ -14,6 +13,6 @@ def prune_weights(run: Run, current: int) -> None:
     if keep is None:
         return
     kept = {0, current, best_version(run), *aliases_of(run).values()}
-    for number in numbers_in(run.store.list(f"{run.id}/weights"))[:-keep]:
+    for number in run.numbers("weights")[:-keep]:
         if number not in kept:
             run.store.remove(run.weights_key(number))

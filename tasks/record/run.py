@@ -9,6 +9,7 @@ from infra.home import Home
 from infra.store import open_store
 from infra.store.base import Store
 from tasks.record.commits import CommitLog
+from tasks.record.keys import Numbered, numbered_key, numbers_in, run_key
 
 MODELS = "models"
 """Folder of the store for what its runs start from, and no run's id."""
@@ -61,12 +62,24 @@ class Run(BaseModel):
 
     def step_key(self, step: int, name: str) -> str:
         """Key of a file of a step, such as `rollouts.parquet`."""
-        return f"{self.id}/steps/{step:06d}/{name}"
+        return numbered_key(self.id, "steps", step, name)
 
     def weights_key(self, version: int) -> str:
         """Key of the exported Hugging Face folder of a weight version."""
-        return f"{self.id}/weights/{version:06d}"
+        return numbered_key(self.id, "weights", version)
 
     def checkpoint_key(self, step: int) -> str:
         """Key of the trainer checkpoint folder after a step."""
-        return f"{self.id}/checkpoints/{step:06d}"
+        return numbered_key(self.id, "checkpoints", step)
+
+    def version_key(self, version: int, name: str) -> str:
+        """Key of a record of a weight version, which stays when its weights are pruned."""
+        return numbered_key(self.id, "versions", version, name)
+
+    def record_key(self, name: str) -> str:
+        """Key of a record of the whole run, such as `aliases.json`."""
+        return run_key(self.id, name)
+
+    def numbers(self, folder: Numbered) -> list[int]:
+        """The steps or versions of which there is something in a folder of the run, ascending."""
+        return numbers_in(self.store.list(run_key(self.id, folder)))

@@ -19,6 +19,7 @@ from infra.locks import locked
 from infra.store import open_store
 from infra.store.base import KeyExistsError, KeyMissingError, Store
 from infra.store.local import LocalStore
+from tasks.record.keys import run_key
 from tasks.record.run import MODELS, Run
 from tasks.record.stored import Document, Record, create_record, read_record, replace_record
 
@@ -56,7 +57,7 @@ def create_run(config: RunConfig, home: Home, run_id: str | None = None) -> Run:
         raise RunError(f"run {run.id} is kept in another store: choose another --run-id")
     stored = config
     try:
-        create_record(run.store, f"{run.id}/run.json", RunDocument(config=config))
+        create_record(run.store, run.record_key("run.json"), RunDocument(config=config))
     except KeyExistsError:
         stored = _stored_config(run.store, run.id)
     with contextlib.suppress(KeyExistsError):  # a run that is known here already
@@ -76,7 +77,7 @@ def passing_run(config: RunConfig, home: Home) -> Iterator[Run]:
     try:
         yield run
     finally:
-        run.store.remove(f"{run.id}/weights")
+        run.store.remove(run.record_key("weights"))
 
 
 def load_run(run_id: str, home: Home) -> Run:
@@ -116,7 +117,7 @@ def revise_run(run: Run, overrides: list[str]) -> Run:
         )
     if revised.config.trainer != run.config.trainer:
         _check_trainer(run, revised.config.trainer)
-    replace_record(run.store, f"{run.id}/run.json", RunDocument(config=revised.config))
+    replace_record(run.store, run.record_key("run.json"), RunDocument(config=revised.config))
     return revised
 
 
@@ -171,7 +172,7 @@ def exclusive(run: Run) -> AbstractContextManager[None]:
 
 def _stored_config(store: Store, run_id: str) -> RunConfig:
     try:
-        return read_record(store, f"{run_id}/run.json", RunDocument).config
+        return read_record(store, run_key(run_id, "run.json"), RunDocument).config
     except KeyMissingError:
         raise RunError(
             f"run {run_id} is gone from its store: remove registry/{run_id}.json to forget it"

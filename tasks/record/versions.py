@@ -3,6 +3,7 @@
 from pydantic import BaseModel
 
 from infra.store.base import KeyExistsError
+from tasks.record.keys import numbers_in
 from tasks.record.manifest import Manifest
 from tasks.record.run import Run
 from tasks.record.stored import RecordUnreadable, create_record, read_record
@@ -51,8 +52,8 @@ def read_version(run: Run, number: int) -> WeightVersion:
 
 def staged_numbers(run: Run) -> list[int]:
     """Every version number that was given, ascending."""
-    keys = run.store.list(f"{run.id}/versions")
-    return sorted(int(key.split("/")[-2]) for key in keys if key.endswith((_RECORD, _EARLIER)))
+    keys = run.store.list(run.record_key("versions"))
+    return numbers_in(key for key in keys if key.endswith((_RECORD, _EARLIER)))
 
 
 def read_manifest(run: Run, weights: WeightVersion) -> Manifest:
@@ -69,12 +70,7 @@ def read_manifest(run: Run, weights: WeightVersion) -> Manifest:
 
 def exported_versions(run: Run) -> list[int]:
     """The versions whose weights are still in the store, ascending."""
-    return numbers_in(run.store.list_folders(f"{run.id}/weights"))
-
-
-def numbers_in(keys: list[str]) -> list[int]:
-    """The versions whose weights keys belong to, ascending."""
-    return sorted({int(part) for key in keys if (part := key.split("/")[2]).isdigit()})
+    return numbers_in(run.store.list_folders(run.record_key("weights")))
 
 
 class _EarlierVersion(BaseModel):
@@ -88,10 +84,10 @@ class _EarlierVersion(BaseModel):
 
 
 def _earlier_version(run: Run, number: int) -> WeightVersion:
-    earlier = read_record(run.store, f"{run.id}/versions/{number:06d}/{_EARLIER}", _EarlierVersion)
+    earlier = read_record(run.store, run.version_key(number, _EARLIER), _EarlierVersion)
     named = earlier.model_dump(exclude={"version"})
     return WeightVersion(number=earlier.version, format=run.config.number_format, **named)
 
 
 def _key(run: Run, number: int) -> str:
-    return f"{run.id}/versions/{number:06d}/{_RECORD}"
+    return run.version_key(number, _RECORD)

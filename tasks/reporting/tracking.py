@@ -14,7 +14,7 @@ import yaml
 from infra.locks import locked
 from infra.tracking import TrackingError
 from infra.tracking.mlflow_store import ExternalModel, Measurements, RunStatus, TrackedRun
-from tasks.record.best import best_version, save_aliases
+from tasks.record.best import aliases_of, best_version, save_aliases
 from tasks.record.commits import StepCommit, credits_of
 from tasks.record.evaluation_report import EvaluationReport
 from tasks.record.evaluations import report_keys
@@ -167,9 +167,11 @@ def _promote(run: Run, tracked: TrackedRun, newest: int) -> None:
     """Register the best and the newest version; the aliases move on from those of earlier runs."""
     model_ids, best = tracked.models(), best_version(run)
     aliases = {"best": newest if best is None else best, "newest": newest}
-    save_aliases(run, aliases)
+    earlier = {str(version): version for version in aliases_of(run).values()}
+    save_aliases(run, earlier | aliases)  # should MLflow fail on the way, what it names is kept all the same
     for alias, version in aliases.items():
         tracked.register(run.config.name, model_ids[version], _weights_uri(run, version), alias)
+    save_aliases(run, aliases)
 
 
 def _weights_uri(run: Run, version: int) -> str:

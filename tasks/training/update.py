@@ -54,7 +54,7 @@ def update_policy(run: Run, graded: Graded, parent: int) -> Update:
 def prune_checkpoints(run: Run) -> None:
     """Remove the trainer checkpoints of finished steps, but for the newest ones that commits name."""
     finished = set(run.commits.steps())
-    folders = {int(key.split("/")[2]) for key in run.store.list(f"{run.id}/checkpoints")} & finished
+    folders = finished.intersection(run.numbers("checkpoints"))
     named = [step for step in sorted(folders) if run.commits.read(step).checkpoint is not None]
     for step in folders.difference(named[-run.config.trainer.keep_checkpoints :]):
         run.store.remove(run.checkpoint_key(step))

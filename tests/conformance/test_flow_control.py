@@ -47,13 +47,13 @@ def test_a_pause_holds_tokens_back_until_it_is_ended(engine: ServedFolder, mode:
 
 
 def test_a_paused_engine_is_healthy_but_makes_no_step(engine: ServedFolder) -> None:
-    engine.client.probe()
+    engine.client.check_generates()
     engine.client.pause()
     assert engine.client.healthy()
     with pytest.raises(EngineUnreachable):
-        engine.client.probe()
+        engine.client.check_generates()
     engine.client.resume()
-    engine.client.probe()
+    engine.client.check_generates()
 
 
 def test_a_pause_that_aborts_returns_partial_outputs_at_once(engine: ServedFolder) -> None:
@@ -126,7 +126,7 @@ def test_a_stamp_alone_splits_the_spans_of_a_running_request(engine: ServedFolde
 
 def test_the_probe_sees_a_busy_engine_move(engine: ServedFolder) -> None:
     with engine.running(LONG) as request:
-        engine.client.probe()
+        engine.client.check_generates()
         assert not request.done()
 
 

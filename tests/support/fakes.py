@@ -255,8 +255,8 @@ class FakeEngine(EngineClient):
         """The number that the served tensors stand for."""
         return self.tensors[_LAYER][0, 0].item()
 
-    def probe(self) -> None:
-        self._enter("probe")
+    def check_generates(self) -> None:
+        self._enter("check_generates")
 
     def model_info(self) -> ModelInfo:
         self._enter("model_info")
@@ -361,11 +361,11 @@ class FakeFleet:
         """All engines by name."""
         return [Engine(f"engine-{number}", client) for number, client in enumerate(self.clients)]
 
-    def start(self, model_path: Path, probe: bool = False) -> list[Engine]:
-        """Every engine up; one that was down, or hung if `probe`, serves `model_path` without a stamp."""
+    def start(self, model_path: Path, restart_hung: bool = False) -> list[Engine]:
+        """Every engine up; one that was down, or hung if `restart_hung`, serves `model_path` without a stamp."""
         self.started_on.append(model_path)
         for client in self.clients:
-            if not client.up or (probe and client.hangs):
+            if not client.up or (restart_hung and client.hangs):
                 client.up, client.hangs = True, False
                 client.version, client.paused = UNSTAMPED, False
                 client.tensors = load_file(model_path / "model.safetensors")

@@ -22,6 +22,7 @@ from infra.engines.tensors import buckets
 from infra.store.base import KeyMissingError
 from infra.weights_folder import WeightsFolder, WeightsMismatch
 from tasks.model.bridge.writer import WeightsWriter
+from tasks.record.keys import numbered_key
 from tasks.record.manifest import TensorEntry
 from tasks.record.run import Run
 from tasks.record.stored import RecordUnreadable, read_record
@@ -89,7 +90,7 @@ def apply_delta(run: Run, weights: WeightVersion, parent: Path, target: Path) ->
 
 def prune_deltas(run: Run, current: int) -> None:
     """Remove the deltas of versions before the current one."""
-    for version in {int(key.split("/")[2]) for key in run.store.list(f"{run.id}/deltas")}:
+    for version in run.numbers("deltas"):
         if version < current:
             run.store.remove(_folder_key(run, version))
 
@@ -144,7 +145,7 @@ def _verified(name: str, tensor: Tensor, entry: TensorEntry) -> Tensor:
 
 
 def _folder_key(run: Run, version: int) -> str:
-    return f"{run.id}/deltas/{version:06d}"
+    return numbered_key(run.id, "deltas", version)
 
 
 def _index_key(run: Run, version: int) -> str:

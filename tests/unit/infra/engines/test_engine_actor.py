@@ -86,7 +86,7 @@ def test_an_engine_listens_and_is_found_where_the_provider_of_its_machine_says(l
     assert engine.meeting().startswith("127.0.0.2:")
     url = engine.start(TINY)
     try:
-        assert url.startswith("http://127.0.0.2:") and engine.alive(probe=True)
+        assert url.startswith("http://127.0.0.2:") and engine.alive(generates=True)
         listening = [n for n in server_at(url).net_connections() if n.status == psutil.CONN_LISTEN]
         assert {n.laddr.ip for n in listening} == {"0.0.0.0"}
     finally:

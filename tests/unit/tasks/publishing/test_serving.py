@@ -39,8 +39,8 @@ def fleet(trainers: FakeTrainers, monkeypatch: pytest.MonkeyPatch) -> FakeFleet:
     for client in fleet.clients:
         client.up = False
 
-    def start(on: Fleet, key: str, probe: bool = False) -> list[Engine]:
-        return fleet.start(on.run.store.local(key), probe)
+    def start(on: Fleet, key: str, restart_hung: bool = False) -> list[Engine]:
+        return fleet.start(on.run.store.local(key), restart_hung)
 
     monkeypatch.setattr(Fleet, "start", start)
     monkeypatch.setattr(Fleet, "serving", lambda _, version: fleet.serving(version))
