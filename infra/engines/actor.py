@@ -53,7 +53,7 @@ class EngineActor:
         return self._server.url
 
     def alive(self, generates: bool = False) -> bool:
-        """Whether the process runs and its /health answers; with `generates`, whether the model steps, too."""
+        """Whether the process runs and its /health answers; with `generates`, that the model steps."""
         return self._server.alive() and (not generates or self._rank > 0 or _generates(self.url()))
 
     def stop(self) -> None:

@@ -362,7 +362,7 @@ class FakeFleet:
         return [Engine(f"engine-{number}", client) for number, client in enumerate(self.clients)]
 
     def start(self, model_path: Path, restart_hung: bool = False) -> list[Engine]:
-        """Every engine up; one that was down, or hung if `restart_hung`, serves `model_path` without a stamp."""
+        """Every engine up; one that was down, or hung if `restart_hung`, serves it without a stamp."""
         self.started_on.append(model_path)
         for client in self.clients:
             if not client.up or (restart_hung and client.hangs):
