@@ -10,7 +10,7 @@ from configs.loading import parse_config
 from configs.run import RunConfig
 from infra.home import Home
 from infra.process import free_port
-from tasks.model.stored import store_checkpoint
+from tasks.model.stored import store_folder
 from tasks.record.manifest import Manifest
 from tasks.record.run import Run
 from tasks.record.samples import BatchRef, RolloutBatch, batch_hash
@@ -35,7 +35,7 @@ class LoneTrainer(TrainerRank):
     def __init__(self, config: RunConfig, model: Path, folder: Path) -> None:
         """What it stores goes below the folder."""
         run = Run(id="lone", config=config, home=Home(folder / "lone"))
-        store_checkpoint(run, model)
+        store_folder(run, model)
         super().__init__(run, 0, "127.0.0.1", free_port())
         self.load()
 

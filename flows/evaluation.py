@@ -14,12 +14,12 @@ from tasks.release import release_cluster
 
 
 @flow(
-    name="evaluate-checkpoint",
+    name="evaluate-weights",
     flow_run_name="{run.id}: evaluate version {version}",
     validate_parameters=False,
     on_running=[claim],
 )
-def evaluate_checkpoint(run: Run, version: int, dataset: Path | None = None) -> EvaluationReport:
+def evaluate_weights(run: Run, version: int, dataset: Path | None = None) -> EvaluationReport:
     """Evaluate a weight version on the engines that the run has up."""
     return evaluate_version(run, version, dataset)
 
@@ -34,7 +34,7 @@ def evaluate_offline(run: Run, version: int, dataset: Path | None = None) -> Eva
     """Bring up engines alone, evaluate a weight version on them, record and release."""
     try:
         provision_cluster(run, trainer=False)
-        return evaluate_checkpoint(run, version, dataset)
+        return evaluate_weights(run, version, dataset)
     finally:
         release_cluster(run)
         record_in_mlflow(run)

@@ -3,7 +3,7 @@
 from prefect import flow
 
 from configs.run import RunConfig
-from flows.evaluation import evaluate_checkpoint
+from flows.evaluation import evaluate_weights
 from flows.ownership import claim
 from flows.training import train_policy
 from infra.home import Home
@@ -29,7 +29,7 @@ def nightly_rl(config: RunConfig, run_id: str | None = None) -> RunReport:
         try:
             provision_cluster(run)
             commit = train_policy(run)
-            evaluate_checkpoint(run, commit.version)
+            evaluate_weights(run, commit.version)
         finally:
             release_cluster(run)
             record_in_mlflow(run, failed=not run.is_finished)

@@ -3,7 +3,7 @@
 from prefect import flow
 from prefect.futures import PrefectFuture
 
-from flows.evaluation import evaluate_checkpoint
+from flows.evaluation import evaluate_weights
 from flows.ownership import claim
 from tasks.commit import commit_step
 from tasks.generate import generate_rollouts
@@ -22,7 +22,7 @@ def train_policy(run: Run) -> StepCommit:
     commit, ahead = run.commits.newest() or begin(run), None
     for step in run.remaining_steps():
         if run.evaluates_after(commit.step):
-            evaluate_checkpoint(run, commit.version)
+            evaluate_weights(run, commit.version)
         rollouts = ahead or generate_rollouts(run, step, commit.version, commit.cursor)
         graded = grade_rollouts(run, rollouts)
         generating = generate_ahead(run, step, commit.version, rollouts.cursor)

@@ -30,10 +30,10 @@ def store_model(run: Run) -> str:
     try:
         return model_key(run)
     except KeyMissingError:
-        return store_checkpoint(run, prepare_model(run.config.model, run.home))
+        return store_folder(run, prepare_model(run.config.model, run.home))
 
 
-def store_checkpoint(run: Run, source: Path) -> str:
+def store_folder(run: Run, source: Path) -> str:
     """Make a folder of this machine the model of a run that has none yet; its key.
 
     The folder is read to its end for the name, and copied unless the store has the same one from another run.

@@ -154,6 +154,7 @@ class FakeTrainer(Trainer):
         manifest = Manifest.of(tensors)
         self._exported = folder = self.run.store.scratch()
         save_file(tensors, folder / "model.safetensors")
+        (folder / "config.json").write_text("{}")
         (folder / "manifest.json").write_text(manifest.model_dump_json())
         return manifest
 

@@ -20,7 +20,7 @@ from tasks.model.architecture import Architecture
 from tasks.model.bridge.transfer import export_weights, load_weights
 from tasks.model.megatron.model import build_model
 from tasks.model.megatron.passes import ModelPass, Objective
-from tasks.model.stored import store_checkpoint
+from tasks.model.stored import store_folder
 from tasks.record.run import Run
 from tasks.record.samples import RolloutBatch
 from tasks.training.algorithms.base import Tokens
@@ -59,7 +59,7 @@ def train_all(layout: Layout, rank: int) -> None:
 def _give(trainer: LooseRank, run: Run, model: Path, rank: int) -> None:
     """Another run, with a model of its own, for the same ranks."""
     if rank == 0:
-        store_checkpoint(run, model)
+        store_folder(run, model)
     dist.barrier()
     trainer._run = run
 

@@ -11,7 +11,7 @@ from configs.loading import parse_config
 from configs.run import RunConfig
 from infra.home import Home
 from infra.process import free_port
-from tasks.model.stored import store_checkpoint
+from tasks.model.stored import store_folder
 from tasks.record.manifest import Manifest
 from tasks.record.run import Run
 from tasks.record.samples import BatchRef, Group, Problem, RolloutBatch, Sample, VersionSpan, batch_hash
@@ -69,7 +69,7 @@ def single_trainer(folder: Path, home: Path | None = None, **sections: dict[str,
     """A trainer of one process, this one, with the folder's model loaded; its state folder may be given."""
     with TemporaryDirectory() as passing:
         run = Run(id="unit", config=trainer_config(folder, **sections), home=Home(home or Path(passing)))
-        store_checkpoint(run, folder)
+        store_folder(run, folder)
         trainer = LooseRank(run, 0, "127.0.0.1", free_port())
         try:
             trainer.load()

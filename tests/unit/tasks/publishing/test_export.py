@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 
 from infra.quantisation.formats import FORMATS
 from infra.quantisation.recipe import QuantisationRecipe
-from tasks.model.stored import store_checkpoint
+from tasks.model.stored import store_folder
 from tasks.publishing.export import ExportError, convert, export_version, staged_recipe
 from tasks.publishing.staged import StagedVersion, read_staged
 from tasks.record.manifest import Manifest
@@ -34,7 +34,7 @@ def trainer() -> Iterator[LooseRank]:
 @pytest.fixture
 def of_the_run(trainer: LooseRank, modelled_run: Run, monkeypatch: pytest.MonkeyPatch) -> LooseRank:
     """The trainer, writing to the run's store."""
-    store_checkpoint(modelled_run, TINY_MODEL)
+    store_folder(modelled_run, TINY_MODEL)
     monkeypatch.setattr(trainer, "_run", modelled_run)
     return trainer
 

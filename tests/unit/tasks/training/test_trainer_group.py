@@ -21,7 +21,7 @@ from infra.process import wait_until
 from infra.process_group import join_group, leave_group
 from infra.store.base import StoreError
 from infra.weights_folder import WeightsMismatch
-from tasks.model.stored import store_checkpoint
+from tasks.model.stored import store_folder, stored_model
 from tasks.record.manifest import Manifest
 from tasks.record.run import Run
 from tasks.training.errors import CheckpointUnusable
@@ -46,7 +46,7 @@ def make_run(home: Path, model: Path) -> Iterator[Callable[..., Run]]:
 
     def make(run_id: str, **sections: dict[str, Any]) -> Run:
         runs.append(Run(id=run_id, config=trainer_config(model, **sections), home=Home(home)))
-        store_checkpoint(runs[-1], model)
+        store_folder(runs[-1], model)
         return runs[-1]
 
     yield make
@@ -102,7 +102,7 @@ def test_a_step_over_ray_is_the_step_of_one_process(run, group, model):
     assert (group.content_hash(), group.applied_step()) == (hashed, 1)
 
 
-def test_refusals_leave_the_group_alive(make_run, model, tmp_path):
+def test_refusals_leave_the_group_alive(make_run, tmp_path):
     run = make_run("gated", gates={"max_logprob_diff": 1e-6})
     group = TrainerGroup.start(run)
     group.load()
@@ -111,9 +111,11 @@ def test_refusals_leave_the_group_alive(make_run, model, tmp_path):
     assert "\n" not in str(refusal.value)
     with pytest.raises(TrainerError, match="was changed after it was stored"):
         group.train(1, stored(run, graded_batch(1))._replace(sha256="0" * 64))
-    shutil.copyfile(model / "config.json", tmp_path / "config.json")
+    weights = stored_model(run) / "model.safetensors"
+    weights.rename(tmp_path / "elsewhere")
     with pytest.raises(WeightsMismatch, match=r"model\.safetensors is missing"):
-        group.load(tmp_path)
+        group.load()
+    shutil.move(tmp_path / "elsewhere", weights)
     assert group.alive()
     group.stop()
     with pytest.raises(TrainerLost):

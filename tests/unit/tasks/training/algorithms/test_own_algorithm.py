@@ -44,8 +44,8 @@ def test_a_step_with_it_is_that_of_the_reference(start_trainer, model, tmp_path)
     rate, eps = 0.5, 1.0
     optimizer = {"learning_rate": rate, "adam_eps": eps, "warmup_steps": 0, "grad_clip": 1e9}
     trainer = start_trainer(algorithm=OWN, trainer=optimizer)
-    metrics = trainer.train(1, graded_batch(1)).metrics
-    trainer.export(tmp_path / "trained", model)
+    metrics = trainer.apply(1, graded_batch(1)).metrics
+    trainer.export_to(tmp_path / "trained")
 
     loss, surprise, gradient, norm = reference(model, graded_batch(1))
     assert metrics["policy/loss"] == pytest.approx(loss, abs=1e-5)
@@ -63,7 +63,7 @@ def test_it_differs_from_the_default(start_trainer):
     hashes = set()
     for algorithm in ({}, OWN):
         trainer = start_trainer(algorithm=algorithm)
-        trainer.train(1, graded_batch(1))
+        trainer.apply(1, graded_batch(1))
         hashes.add(trainer.content_hash())
     assert len(hashes) == 2
 
@@ -84,7 +84,7 @@ def test_columns_other_than_the_named_ones_are_told(start_trainer, monkeypatch):
     trainer = start_trainer(algorithm=OWN)
     monkeypatch.setattr("tests.support.own_algorithm.Rloo.columns", ("loss",))
     with pytest.raises(ValueError, match=r"loss gave \['loss', 'surprise'\] and its columns are \['loss'\]"):
-        trainer.train(1, graded_batch(1))
+        trainer.apply(1, graded_batch(1))
     monkeypatch.setattr("tests.support.own_algorithm.Rloo.columns", ("logprobs", "loss"))
     with pytest.raises(ValueError, match="and none of"):
-        trainer.train(1, graded_batch(1))
+        trainer.apply(1, graded_batch(1))
