@@ -3,6 +3,7 @@
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 
@@ -42,7 +43,7 @@ def measure_delta(folder: Path) -> Table:
         trainer.close()
     table = Table("delta publish", "weights, MB", "sent, MB", "of full", "making it, s", "applying it, s")
     for name, sections in FORMATS.items():
-        publish = {**_LOOSE, **sections.get("publish", {})}
+        publish: dict[str, Any] = {**_LOOSE, **sections.get("publish", {})}
         formatted = benchmark_config(folder, **{**sections, "publish": publish})
         table.add_row(name, *_row(formatted, folder))
     return table

@@ -36,7 +36,12 @@ def main() -> None:
     """Print the sum at first, and the largest one at the end."""
     files = [Path(f"/proc/{pid}/status") for pid in sys.argv[1:]]
     ended = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+
+    def wait() -> None:
+        sys.stdin.read()
+        ended.set()
+
+    threading.Thread(target=wait, daemon=True).start()
     most = _anonymous(files)
     print(most, flush=True)
     while not ended.is_set():

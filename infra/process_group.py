@@ -8,6 +8,8 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 
 def join_group(
@@ -23,7 +25,7 @@ def join_group(
     timeout = timedelta(seconds=timeout_s)
     _keep_loopback_local(address)
     store, rank, world_size = next(
-        dist.rendezvous(f"tcp://{address}:{port}", rank=rank, world_size=world_size, timeout=timeout)
+        rendezvous(f"tcp://{address}:{port}", rank=rank, world_size=world_size, timeout=timeout)
     )
     store.set_timeout(timeout)
     # A group without the default one's ranks can only be made by the helper beneath init_process_group.
@@ -32,7 +34,7 @@ def join_group(
         rank,
         [],
         dist.Backend(backend),
-        dist.PrefixStore(group_name, store),
+        PrefixStore(group_name, store),
         group_name=c10d.GroupName(group_name),
         timeout=timeout,
     )

@@ -4,7 +4,7 @@ import hashlib
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -181,7 +181,7 @@ def _upgraded(table: pa.Table) -> pa.Table:
     return table.append_column("ungraded_because", pa.nulls(len(table), pa.string()))
 
 
-def _groups(rows: list[dict]) -> tuple[Group, ...]:
+def _groups(rows: list[dict[str, Any]]) -> tuple[Group, ...]:
     problems: dict[int, Problem] = {}
     samples: dict[int, list[Sample]] = {}
     for row in rows:

@@ -55,7 +55,7 @@ def _assert_serves(engine: ServedFolder, folder: Path) -> None:
     scores = torch.tensor(engine.client.score([SEQUENCE])[0])
     torch.testing.assert_close(scores, reference_logprobs(folder, SEQUENCE), atol=1e-5, rtol=0)
     (rank,) = engine.client.checksums()
-    assert differences(folder, Manifest.of(load_file(folder / "model.safetensors")), rank) == []
+    assert differences(lambda: folder, Manifest.of(load_file(folder / "model.safetensors")), rank) == []
 
 
 @every_transport

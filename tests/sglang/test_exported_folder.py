@@ -28,6 +28,8 @@ def test_it_holds_what_was_exported(format_name: str | None, dtype: str, most: f
         {"kind": "sglang", "python": SGLANG_PYTHON, "device": "cpu", "dtype": dtype, "max_total_tokens": 4096}
     )
     with running_engine(config, tmp_path / "exported", tmp_path / "engine.log") as served:
-        assert [differences(served.folder, manifest, rank) for rank in served.client.checksums()] == [[]]
+        assert [differences(lambda: served.folder, manifest, rank) for rank in served.client.checksums()] == [
+            []
+        ]
         scored = served.client.score([SEQUENCE])[0]
     assert scored == pytest.approx(reference_logprobs(tmp_path / "exported", SEQUENCE).tolist(), abs=most)

@@ -4,6 +4,7 @@ Run as a script it is the command, connected to such a node beforehand: the one-
 would start is then there already.
 """
 
+import logging
 import os
 import secrets
 import shutil
@@ -112,10 +113,13 @@ def _list(suffix: str, folders: list[str]) -> list[str]:
 
 def main() -> None:
     """Connect to the node, then list what it sees or be the command."""
-    ray.init(os.environ[_ADDRESS], log_to_driver=False, _node_ip_address="127.0.0.1", logging_level="ERROR")
+    ray.init(
+        os.environ[_ADDRESS], log_to_driver=False, _node_ip_address="127.0.0.1", logging_level=logging.ERROR
+    )
     if sys.argv[1:2] == ["--files"]:
         listed = ray.remote(_list).options(num_cpus=0).remote(sys.argv[2], sys.argv[3:])
-        print("\n".join(ray.get(listed, timeout=60)))
+        files: list[str] = ray.get(listed, timeout=60)
+        print("\n".join(files))
         return
     from flows.cli import main as overnight
 

@@ -22,9 +22,9 @@ from infra.engines.client import (
     EngineTimeout,
     EngineUnreachable,
     ModelInfo,
-    PauseMode,
     RankChecksums,
 )
+from infra.engines.protocol import PauseMode
 from infra.engines.tensors import PackedBucket, unpack
 from infra.store.base import KeyMissingError
 from infra.weights_folder import WeightsFolder

@@ -46,7 +46,7 @@ def train_all(layout: Layout, rank: int) -> None:
     home = Home(folder.with_name(f"{folder.name}-home"))
     trainer = LooseRank(Run(id="unit", config=config, home=home), rank, "127.0.0.1", layout.port)
     for name in sorted(made.name for made in folder.iterdir() if made.is_dir()):
-        model = config.model.path / name  # type: ignore[union-attr]
+        model = config.model.path / name
         _give(trainer, Run(id=name, config=config, home=home), model, rank)
         results = _train(trainer, name, folder / name)
         gradients = _gradients(config, model, graded_batch(1))

@@ -11,7 +11,8 @@ def drawn() -> set[str]:
     """The folders of the drawing under "The house"."""
     page = (ROOT / "docs" / "architecture.md").read_text()
     drawing = page.partition("## The house")[2].split("```")[1]
-    folders, above = set(), []
+    folders: set[str] = set()
+    above: list[str] = []
     for line in drawing.splitlines():
         if match := LINE.match(line):
             above = [*above[: len(match[1]) // 2], match[2]]

@@ -18,6 +18,8 @@ from tasks.model.megatron.microbatches import Microbatch, Row, deal, idle_microb
 
 SCORES = ("logprobs", "entropy")
 """Columns that every pass gives."""
+Finish = Callable[[Tensor], tuple[Tensor, Tensor, None]]
+"""Megatron's loss function of a microbatch's logits."""
 Columns = Mapping[str, Tensor]
 """Figures of response tokens by name, each of shape [N]."""
 
@@ -79,7 +81,7 @@ class ModelPass:
             return columns
         microbatches = self._my_share(rows)
 
-        def forward(batches: Iterator[Microbatch], model: torch.nn.Module) -> tuple[Tensor, Callable]:
+        def forward(batches: Iterator[Microbatch], model: torch.nn.Module) -> tuple[Tensor, Finish]:
             microbatch = next(batches)
             width = microbatch.tokens_BT.shape[1]
             even_BT = pad(microbatch.tokens_BT, (0, -width % self._config.tensor_parallel))

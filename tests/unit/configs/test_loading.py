@@ -182,7 +182,7 @@ def test_override_changes_a_loaded_config_and_checks_it(preset):
 def test_configs_are_frozen(preset):
     config: RunConfig = load_config(preset)
     with pytest.raises(ValidationError, match="frozen"):
-        config.loop.steps = 5
+        config.loop.steps = 5  # type: ignore[misc]
 
 
 def test_a_layout_is_told_from_another_by_its_first_field() -> None:

@@ -62,8 +62,8 @@ def test_a_wait_ends_when_the_holder_lets_go(path: Path) -> None:
         with pytest.raises(Taken), locked(path, 0.3, Taken):
             pass
         assert time.monotonic() - started >= 0.3
-        holder.stdin.write("\n")  # type: ignore[union-attr]
-        holder.stdin.flush()  # type: ignore[union-attr]
+        holder.stdin.write("\n")
+        holder.stdin.flush()
         with locked(path, 30, Taken):
             pass
 

@@ -3,6 +3,7 @@
 A line is an argument, the environment first. `--update-snapshots` writes them anew.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -11,7 +12,6 @@ import pytest
 import configs
 from configs.engine import EmbeddedEngine, EngineConfig, SGLangEngine
 from configs.loading import load_config
-from infra.engines import launch as launch_module
 from infra.engines.launch import Launch, Member, launch
 from infra.engines.router import launch_router
 from infra.process import LOOPBACK
@@ -19,7 +19,7 @@ from infra.process import LOOPBACK
 PRESETS = sorted(Path(configs.__file__).parent.glob("*.yaml"))
 SNAPSHOTS = Path(__file__).parent / "launch"
 MODEL = Path("/models/served")
-GPU_ENGINES = {
+GPU_ENGINES: dict[str, EngineConfig] = {
     "sglang-gpu-moe": SGLangEngine(
         kind="sglang",
         python=Path("/opt/sglang/bin/python"),
@@ -47,7 +47,7 @@ GPU_ENGINES = {
 
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch_module.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
 
 
 def check_snapshot(name: str, server: Launch, update: bool) -> None:

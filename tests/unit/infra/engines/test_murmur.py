@@ -32,6 +32,7 @@ def test_the_reference_gives_a_published_value() -> None:
 
 def test_rows_and_columns_hash_as_their_bytes_do() -> None:
     spec = importlib.util.spec_from_file_location("murmur", SOURCE)
+    assert spec is not None and spec.loader is not None
     murmur = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(murmur)
     seeds, positions, columns = [0, 7, 2**31 - 1, 2**62 + 5], [0, 3, 191, 2**20], [0, 1, 319, 49151]

@@ -3,7 +3,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from infra.quantisation.errors import QuantisationError
-from infra.quantisation.formats import FORMATS
+from infra.quantisation.formats import FORMATS, Scaled
 from infra.quantisation.recipe import QuantisationRecipe
 
 LAYER = "model.layers.1."
@@ -44,6 +44,11 @@ def masters() -> dict[str, torch.Tensor]:
 
 def recipe_for(name: str | None, **config) -> QuantisationRecipe:
     return QuantisationRecipe.of(config, name, torch.bfloat16)
+
+
+def scaled_suffix(recipe: QuantisationRecipe) -> str:
+    assert isinstance(recipe.format, Scaled)
+    return recipe.format.suffix
 
 
 def own(name: str, **fields) -> dict:
@@ -219,7 +224,7 @@ def test_an_engine_of_another_format_is_told_which_tensor_does_not_fit(masters, 
 def test_missing_scales_are_named(masters, name):
     recipe = recipe_for(name)
     written = dict(recipe.apply(masters.items()))
-    scale = f"{LAYER}self_attn.kv_b_proj.weight{recipe.format.suffix}"
+    scale = f"{LAYER}self_attn.kv_b_proj.weight{scaled_suffix(recipe)}"
     del written[scale]
 
     with pytest.raises(QuantisationError, match=f"{scale} is missing"):
@@ -229,7 +234,7 @@ def test_missing_scales_are_named(masters, name):
 @scaled
 def test_scales_of_what_is_not_quantised_are_named(masters, name):
     recipe = recipe_for(name)
-    scale = f"lm_head.weight{recipe.format.suffix}"
+    scale = f"lm_head.weight{scaled_suffix(recipe)}"
 
     with pytest.raises(QuantisationError, match=f"{scale}: a scale, though lm_head.weight stays"):
         list(recipe.restore([(scale, torch.ones(1, 1))]))

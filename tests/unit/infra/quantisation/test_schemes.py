@@ -1,5 +1,7 @@
 """What published models declare, read; and what is written, as servers read it."""
 
+from typing import Any
+
 import pytest
 
 from infra.quantisation.formats import FORMATS
@@ -18,7 +20,7 @@ MXFP4_NUMBER = {
     "scale_type": "float",
     "symmetric": None,
 }
-CHANNELS = {
+CHANNELS: dict[str, Any] = {
     "actorder": None,
     "block_structure": None,
     "dynamic": False,
@@ -30,7 +32,7 @@ CHANNELS = {
     "symmetric": True,
 }
 TOKENS = {**CHANNELS, "dynamic": True, "strategy": "token", "observer": None}
-DECLARED = {
+DECLARED: dict[str, dict[str, Any]] = {
     "fp8_block": {
         "activation_scheme": "dynamic",
         "fmt": "e4m3",

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3MoeConfig
 from infra.quantisation.recipe import QuantisationRecipe
 from tests.support.models import save_model
 
-SIZES = {
+SIZES: dict[str, Any] = {
     "vocab_size": 64,
     "hidden_size": 128,
     "intermediate_size": 256,
@@ -21,7 +22,7 @@ SIZES = {
     "head_dim": 64,
     "tie_word_embeddings": False,
 }
-EXPERTS = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 128}
+EXPERTS: dict[str, Any] = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 128}
 CONFIGS = [LlamaConfig(**SIZES), Qwen3MoeConfig(**SIZES, **EXPERTS)]
 
 

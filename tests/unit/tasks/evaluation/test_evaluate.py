@@ -8,7 +8,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from configs.loading import override, parse_config
-from infra.engines.client import Generation, Span
+from infra.engines.client import EngineClient, Generation, Span
 from tasks.evaluation.answers import EvaluationError
 from tasks.evaluation.evaluate import evaluate
 from tasks.problems import build_source
@@ -117,8 +117,11 @@ def test_another_version_than_asked_for_is_an_error(engine, held_out, tokenizer)
         evaluate([engine], held_out[:4], tokenizer, CONFIG, "held-out", 3)
 
 
-class AbortingEngine:
-    def generate(self, prompts, params):
+class AbortingEngine(EngineClient):
+    def __init__(self):
+        pass
+
+    def generate(self, prompts, params, *_, **__):
         return [Generation((5,), (-1.0,), (Span(VERSION, 0, 1),), "abort") for _ in prompts]
 
 
@@ -127,13 +130,13 @@ def test_an_aborted_answer_is_an_error_not_a_wrong_answer(held_out, tokenizer):
         evaluate([AbortingEngine()], held_out[:4], tokenizer, CONFIG, "held-out", VERSION)
 
 
-class AnsweringEngine:
+class AnsweringEngine(EngineClient):
     """Gives the same text to everything, but the second sampled answer twelve times over."""
 
     def __init__(self, tokenizer):
         self._tokenizer = tokenizer
 
-    def generate(self, prompts, params):
+    def generate(self, prompts, params, *_, **__):
         texts = [" 417" * (12 if number % 4 == 2 else 1) for number in range(len(prompts))]
         tokens = self._tokenizer(texts, add_special_tokens=False).input_ids
         return [

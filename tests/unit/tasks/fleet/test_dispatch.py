@@ -7,6 +7,7 @@ import pytest
 
 from infra.engines.client import (
     UNSTAMPED,
+    EngineClient,
     EngineRefused,
     EngineTimeout,
     EngineUnreachable,
@@ -20,7 +21,7 @@ from tasks.fleet.dispatch import Request, dispatch, sampling_seed
 REQUESTS = [Request([number], SamplingParams(sampling_seed=number)) for number in range(10)]
 
 
-class ScriptedEngine:
+class ScriptedEngine(EngineClient):
     """Echoes prompts as outputs until its call number `fails_at`, then raises."""
 
     def __init__(self, fails_at=None, error=EngineUnreachable):
@@ -29,7 +30,7 @@ class ScriptedEngine:
         self.stamps = []
         self.running = threading.Lock()
 
-    def generate(self, prompts, params):
+    def generate(self, prompts, params, *_, **__):
         with self.running:
             self.calls.append([tuple(prompt) for prompt in prompts])
             if self.fails_at is not None and len(self.calls) > self.fails_at:
@@ -57,7 +58,7 @@ def test_engines_work_side_by_side():
     meeting = threading.Barrier(2, timeout=20)
 
     class Meeting(ScriptedEngine):
-        def generate(self, prompts, params):
+        def generate(self, prompts, params, *_, **__):
             meeting.wait()
             return super().generate(prompts, params)
 

@@ -10,7 +10,7 @@ from configs.reward import BoxedIntegerReward
 from tasks.grading.grade import grade_batch
 from tasks.grading.metrics import reward_metrics
 from tasks.record.samples import Group, Problem, RolloutBatch, Sample, VersionSpan
-from tasks.reward.base import Grade
+from tasks.reward.base import Grade, Reward
 from tasks.rollout.metrics import rollout_metrics
 
 REWARD = BoxedIntegerReward().build()
@@ -91,13 +91,16 @@ def test_a_batch_without_any_graded_sample_claims_no_reward(tokenizer, sample):
     assert "reward/mean" not in metrics
 
 
-class PickyReward:
+class PickyReward(Reward):
     """Refuses to read some responses, and gives no number for others."""
 
     def grade(self, problem, response):
         if "!" in response:
             raise ZeroDivisionError("no share of\nnothing")
         return Grade(reward=float(response))
+
+    def check_gold(self, answer):
+        return answer
 
 
 def test_what_a_reward_fails_on_is_ungraded_with_the_reason_and_no_zero(tokenizer, sample, caplog):

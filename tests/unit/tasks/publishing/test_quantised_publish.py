@@ -21,6 +21,7 @@ from tasks.fleet.engines import Engine
 from tasks.probe.probe import Probe
 from tasks.publishing.publish import PublishRefused, publish
 from tasks.publishing.staged import StagedVersion
+from tasks.publishing.transports.base import Transfer
 from tasks.publishing.transports.disk import Loading
 from tasks.publishing.transports.process_group import Broadcast
 from tasks.publishing.transports.tensor import Sending
@@ -69,7 +70,8 @@ def test_weights_and_scales_of_each_version_reach_the_engine(name: str, tmp_path
         first = staged(trainer, tmp_path / "0", 0)
         with faulty_engine(first.folder) as served:
             engine = Engine("engine-0", served.client)
-            for step, transfer in enumerate([Loading(), Sending(BUCKET_BYTES)], start=1):
+            transfers: list[Transfer] = [Loading(), Sending(BUCKET_BYTES)]
+            for step, transfer in enumerate(transfers, start=1):
                 trainer.apply(step, graded_batch(step))
                 version = staged(trainer, tmp_path / str(step), step)
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -67,8 +68,8 @@ def test_a_version_record_of_release_0_1_is_read(run: Run) -> None:
     assert (version.number, version.parent, version.hash, version.format) == (4, 3, "ab", "float32")
 
 
-def test_a_commit_is_written_with_its_schema(run: Run, make_commit) -> None:  # type: ignore[no-untyped-def]
-    commit: StepCommit = make_commit(2)
+def test_a_commit_is_written_with_its_schema(run: Run, make_commit: Callable[..., StepCommit]) -> None:
+    commit = make_commit(2)
     run.commits.append(commit)
     assert json.loads(run.store.read(run.step_key(2, "commit.json")))["schema"] == 2
     assert run.commits.read(2) == commit

@@ -111,7 +111,12 @@ def test_the_store_is_listed_as_often_for_many_versions_as_for_one(
 ) -> None:
     listed: list[str] = []
     ask = run.store.list
-    monkeypatch.setattr(run.store, "list", lambda prefix: listed.append(prefix) or ask(prefix))
+
+    def noted(prefix: str) -> list[str]:
+        listed.append(prefix)
+        return ask(prefix)
+
+    monkeypatch.setattr(run.store, "list", noted)
     counts = []
     for step in range(3):
         run.commits.append(make_commit(step))

@@ -140,7 +140,7 @@ def test_credits_of_two_batches_add_up_to_those_of_both_together(
     one, two = batch_of(*first), batch_of(*second)
     (diff_1, entropy_1), (diff_2, entropy_2) = measured(one, 1), measured(two, 2)
     added = credits_of(
-        StepCommit.model_construct(credits=credits)
+        StepCommit.model_construct(credits=credits)  # type: ignore[call-arg]
         for credits in (
             credits_in(one, versions_of(one), diff_1, entropy_1),
             credits_in(two, versions_of(two), diff_2, entropy_2),

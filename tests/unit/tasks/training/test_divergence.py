@@ -12,7 +12,8 @@ def test_figures_against_numpy():
     trainer = generator.normal(-2, 1, 1000).astype(np.float32)
     rollout = (trainer + generator.normal(0, 0.5, 1000)).astype(np.float32)
     on_version = generator.random(1000) < 0.7
-    found = measure(*(torch.from_numpy(a) for a in (trainer, rollout, on_version)), tis_cap=2.0)
+    measured = [torch.from_numpy(each) for each in (trainer, rollout, on_version)]
+    found = measure(measured[0], measured[1], measured[2], tis_cap=2.0)
 
     difference = rollout.astype(np.float64) - trainer.astype(np.float64)
     weight = np.exp(-difference)

@@ -91,7 +91,7 @@ def test_a_trainer_that_holds_a_model_is_left_as_it_is(modelled_run: Run, traine
 def test_a_trainer_without_a_model_is_replaced(modelled_run: Run, trainers: FakeTrainers) -> None:
     empty = trainers.start(modelled_run)
     trainer = ready_trainer(modelled_run)
-    assert trainer is not empty and trainer.alive()
+    assert isinstance(trainer, FakeTrainer) and trainer is not empty and trainer.alive()
     assert empty.lost
 
 

@@ -117,7 +117,7 @@ def test_what_the_batch_says_of_its_versions_goes_on_with_the_update(
     begun: Run, trainers: FakeTrainers
 ) -> None:
     train, credit = trainers.newest.train, credit_of(0, 1)
-    trainers.newest.train = lambda *given, **named: train(*given, **named).model_copy(  # type: ignore
+    trainers.newest.train = lambda *given, **named: train(*given, **named).model_copy(
         update={"credits": (credit,)}
     )
     assert update_policy(begun, graded(1), parent=0).credits == (credit,)

@@ -20,7 +20,7 @@ from tests.support.engines import altered_copy, reference_logprobs
 def mixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random mixture of experts with a tied head."""
     torch.manual_seed(0)
-    config = Qwen3MoeConfig(
+    config = Qwen3MoeConfig(  # type: ignore[call-arg]
         vocab_size=100,
         hidden_size=32,
         moe_intermediate_size=16,

@@ -8,6 +8,7 @@ import ray
 import torch
 
 from infra.engines.client import EngineClient
+from infra.weights_folder import WeightsFolder
 from tasks.fleet.actors import named_actor
 from tasks.fleet.engines import Engine, Fleet, stop_fleets
 from tasks.probe.probe import Probe
@@ -34,9 +35,10 @@ class Loading(EngineClient):
         self.loads: list[tuple[Path, Path]] = []
 
     def update_from_disk(
-        self, path: str | Path, flush_cache: bool = True, like: str | Path | None = None
+        self, path: str | Path, flush_cache: bool = True, like: Path | WeightsFolder | None = None
     ) -> None:
-        self.loads.append((Path(path), Path(like or "")))
+        assert isinstance(like, Path)
+        self.loads.append((Path(path), like))
 
 
 @pytest.fixture

@@ -10,8 +10,9 @@ from tasks.training.algorithms.dapo import Dapo, dapo_loss, group_advantages
 from tests.support.training import graded_batch
 
 
-def reference(new, old, rollout, advantages, config):
+def reference(tokens, config):
     """Loss of each token, and its derivative by the new log-probability."""
+    new, old, rollout, advantages = tokens
     ratio = np.exp(new - old)
     clipped = np.clip(ratio, 1 - config.clip_low, 1 + config.clip_high)
     weight = 1.0 if config.tis_cap is None else np.minimum(np.exp(old - rollout), config.tis_cap)
@@ -31,14 +32,15 @@ def tokens():
 @pytest.mark.parametrize("tis_cap", [2.0, 0.5, None])
 def test_loss_and_gradient(tokens, tis_cap):
     config = DapoAlgorithm(tis_cap=tis_cap)
-    new, *rest = (torch.from_numpy(array).float() for array in tokens)
+    new, old, rollout, advantages = [torch.from_numpy(array).float() for array in tokens]
     new.requires_grad_()
-    columns = dapo_loss(Tokens(new, *rest), config)
+    columns = dapo_loss(Tokens(new, old, rollout, advantages), config)
     columns["loss"].sum().backward()
-    expected_loss, expected_gradient = reference(*tokens, config)
+    expected_loss, expected_gradient = reference(tokens, config)
+    assert new.grad is not None
     assert columns["loss"].detach().numpy() == pytest.approx(expected_loss, abs=2e-5)
     assert new.grad.numpy() == pytest.approx(expected_gradient, abs=2e-5)
-    assert torch.equal(columns["clipped"].bool(), new.grad == 0)
+    assert (columns["clipped"].bool() == (new.grad == 0)).all()
     metrics = Dapo(config).metrics(columns)
     assert metrics == {"policy/clip_fraction": pytest.approx((expected_gradient == 0).mean(), abs=1e-6)}
     assert 0.05 < metrics["policy/clip_fraction"] < 0.9
@@ -48,7 +50,7 @@ def test_on_policy_the_gradient_is_the_policy_gradient():
     old = torch.tensor([-1.0, -2.0])
     new, advantages = old.clone().requires_grad_(), torch.tensor([1.5, -0.5])
     dapo_loss(Tokens(new, old, old, advantages), DapoAlgorithm())["loss"].sum().backward()
-    assert torch.equal(new.grad, -advantages)
+    assert new.grad is not None and torch.equal(new.grad, -advantages)
 
 
 def test_advantages_are_the_standardised_rewards():

@@ -35,8 +35,10 @@ def reference(folder, batch):
             logprobs.append(chosen.detach())
     loss = torch.cat(losses).mean()
     loss.backward()
-    gradient = {name: parameter.grad for name, parameter in model.named_parameters()}
-    norm = math.sqrt(sum(part.square().sum().item() for part in gradient.values()))
+    gradient = {
+        name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None
+    }
+    norm = math.sqrt(sum(float(part.square().sum()) for part in gradient.values()))
     return loss.item(), -torch.cat(logprobs).mean().item(), gradient, norm
 
 
