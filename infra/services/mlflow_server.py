@@ -17,6 +17,7 @@ from mlflow.server.constants import (
 )
 
 from infra.process import LOOPBACK
+from infra.tracking.database import ensure_database
 
 
 def main() -> None:
@@ -33,6 +34,7 @@ def main() -> None:
         ARTIFACTS_DESTINATION_ENV_VAR: arguments.artifacts,
         SERVE_ARTIFACTS_ENV_VAR: "true",
     }
+    ensure_database(arguments.store, arguments.artifacts)
     uvicorn.run("mlflow.server.fastapi_app:app", host=LOOPBACK, port=arguments.port, log_level="warning")
 
 

@@ -19,6 +19,7 @@ from mlflow.utils.validation import MAX_PARAM_VAL_LENGTH
 from sqlalchemy.exc import SQLAlchemyError
 
 from infra.tracking import TrackingError
+from infra.tracking.database import ensure_database
 
 RunStatus = Literal["RUNNING", "FINISHED", "FAILED"]
 
@@ -76,6 +77,7 @@ class TrackedRun:
         began. Two processes must not do this at once.
         """
         artifacts.mkdir(parents=True, exist_ok=True)
+        ensure_database(uri, artifacts.as_uri())
         client = MlflowClient(tracking_uri=uri, registry_uri=uri)
         known = client.get_experiment_by_name(experiment)
         if known is None:
