@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from pydantic import ConfigDict, ValidationError
 
+from configs.loading import describe
 from configs.training import StateLayout
 from tasks.model.architecture import Architecture
 from tasks.training.errors import CheckpointUnusable
@@ -35,8 +36,10 @@ def read_index(folder: Path) -> CheckpointIndex:
     """The index of a checkpoint folder; CheckpointUnusable when it has none that can be read."""
     try:
         return CheckpointIndex.model_validate_json((folder / _INDEX).read_bytes())
-    except (OSError, ValidationError) as error:
+    except OSError as error:
         raise CheckpointUnusable(f"{folder} is not a trainer checkpoint ({error})") from None
+    except ValidationError as error:
+        raise CheckpointUnusable(f"{folder} is a checkpoint of another release: {describe(error)}") from None
 
 
 def write_rank(folder: Path, rank: int, state: dict[str, Any]) -> None:
