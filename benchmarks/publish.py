@@ -34,10 +34,10 @@ from infra.process import LOOPBACK, free_port, spawn, stop_tree, wait_until
 from tasks.fleet.engines import Engine
 from tasks.probe.probe import Probe
 from tasks.publishing.publish import publish
-from tasks.publishing.staged import StagedVersion
 from tasks.publishing.transports.base import Transfer
 from tasks.publishing.transports.disk import Loading
 from tasks.publishing.transports.process_group import Broadcast
+from tasks.publishing.transports.staged import StagedVersion
 from tasks.publishing.transports.tensor import Sending
 from tasks.record.commits import PublishReport
 from tasks.record.manifest import Manifest

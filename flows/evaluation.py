@@ -20,7 +20,7 @@ from tasks.release import release_cluster
     on_running=[claim],
 )
 def evaluate_weights(run: Run, version: int, dataset: Path | None = None) -> EvaluationReport:
-    """Evaluate a weight version on the engines that the run has up."""
+    """Evaluate a weight version on the rollout engines, or on its own where evaluation.engines says so."""
     return evaluate_version(run, version, dataset)
 
 
@@ -31,7 +31,7 @@ def evaluate_weights(run: Run, version: int, dataset: Path | None = None) -> Eva
     on_running=[claim],
 )
 def evaluate_offline(run: Run, version: int, dataset: Path | None = None) -> EvaluationReport:
-    """Bring up engines alone, evaluate a weight version on them, record and release."""
+    """Bring up what an evaluation needs, evaluate a weight version, release and record."""
     try:
         provision_cluster(run, trainer=False)
         return evaluate_weights(run, version, dataset)

@@ -18,7 +18,7 @@ from tasks.write_report import write_report
 
 @flow(name="nightly-rl", flow_run_name="{config.name}", on_running=[claim])
 def nightly_rl(config: RunConfig, run_id: str | None = None) -> RunReport:
-    """Provision, train until the run has its steps, evaluate, report, release.
+    """Provision, train until the run has its steps, evaluate, release, report.
 
     Without `run_id` an unfinished run of the same configuration is continued, else a new one begun.
     """

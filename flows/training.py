@@ -41,7 +41,7 @@ def begin(run: Run) -> StepCommit:
 
 
 def generate_ahead(run: Run, step: int, version: int, cursor: int) -> PrefectFuture[Rollouts] | None:
-    """In mode `ahead` begin with the rollouts of the step after `step`."""
+    """Start generating for the step after `step`; None in mode `sync` and after the last step."""
     if not run.generates_ahead(step):
         return None
     return generate_rollouts.submit(run, step + 1, version, cursor)

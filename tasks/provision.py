@@ -7,5 +7,5 @@ from tasks.retry import retryable
 
 @retryable(name="provision", task_run_name="{run.id}: provision")
 def provision_cluster(run: Run, trainer: bool = True) -> None:
-    """Bring up the run's cluster, engines and trainer."""
+    """Bring up the run's Ray cluster, MLflow's projector, engines, and by `trainer` the trainer."""
     provision(run, trainer)

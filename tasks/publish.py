@@ -11,5 +11,5 @@ from tasks.retry import retryable
     name="publish-weights", task_run_name="{run.id} step {weights.step}: publish version {weights.number}"
 )
 def publish_weights(run: Run, weights: WeightVersion) -> PublishReport:
-    """Bring the new version to every engine, verified, or refuse it."""
+    """Bring the new version to every engine, verified; PublishRefused leaves them on its parent."""
     return publish_version(run, weights)

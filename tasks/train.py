@@ -8,5 +8,5 @@ from tasks.training.update import Update, update_policy
 
 @retryable(name="train-step", task_run_name="{run.id} step {graded.step}: train from version {parent}")
 def train_step(run: Run, graded: Graded, parent: int) -> Update:
-    """Train on the graded batch and stage the new weights."""
+    """Train version `parent` on the graded batch, and export the result under the next version number."""
     return update_policy(run, graded, parent)

@@ -8,8 +8,8 @@ from tasks.probe.probe import Probe
 from tasks.probe.records import save_alignment
 from tasks.probe.report import AlignmentReport
 from tasks.publishing.publish import publish, score_all
-from tasks.publishing.staged import read_staged
 from tasks.publishing.transports.disk import Loading
+from tasks.publishing.transports.staged import read_staged
 from tasks.record.run import Run
 from tasks.training.recovery import ready_trainer
 

@@ -21,7 +21,7 @@ from tasks.model.tap import tapped
 from tasks.probe.compare import Logprobs, differences
 from tasks.probe.report import LayerAlignment, ModuleDifference
 from tasks.publishing.export import convert, staged_recipe
-from tasks.publishing.staged import StagedVersion
+from tasks.publishing.transports.staged import StagedVersion
 
 HiddenStates = Mapping[str, Tensor]
 """Outputs [T, H] of modules in the order of the computation, by their names in the folder."""

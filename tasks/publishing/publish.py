@@ -11,8 +11,8 @@ from tasks.probe.compare import Logprobs, compare
 from tasks.probe.report import AlignmentReport, Misaligned
 from tasks.publishing.cached_prefix import cache_prefixes, prefix_difference, score_after_prefixes
 from tasks.publishing.layout import differences
-from tasks.publishing.staged import StagedVersion
 from tasks.publishing.transports.base import Transfer
+from tasks.publishing.transports.staged import StagedVersion
 from tasks.record.commits import PublishReport
 from tasks.record.interval import Interval
 

@@ -10,9 +10,9 @@ from infra.engines.client import EngineTimeout
 from tasks.fleet.engines import Engine, Fleet
 from tasks.probe.records import record_alignment
 from tasks.publishing.publish import PublishRefused, publish
-from tasks.publishing.staged import StagedVersion, read_staged
 from tasks.publishing.transports.base import Transfer
 from tasks.publishing.transports.disk import Loading
+from tasks.publishing.transports.staged import StagedVersion, read_staged
 from tasks.record.commits import PublishReport
 from tasks.record.run import Run
 from tasks.record.weight_version import WeightVersion

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from configs.errors import UserError
 from configs.run import RunConfig
 from configs.training import StateLayout
-from infra.process import free_port
+from infra.address import Address
 from infra.process_group import broadcast, join_group, leave_group
 from infra.quantisation.errors import QuantisationError
 from infra.store.base import KeyMissingError, StoreError
@@ -179,7 +179,8 @@ class TrainerRank(Trainer):
 
     def meeting_point(self) -> tuple[str, int]:
         """See Trainer."""
-        return self._address, free_port()
+        address: Address = self._run.config.cluster.build(self._run.home).address()
+        return self._address, address.free_port()
 
     def buckets(self) -> list[tuple[TensorSpec, ...]]:
         """See Trainer."""

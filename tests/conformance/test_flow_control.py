@@ -124,8 +124,8 @@ def test_a_stamp_alone_splits_the_spans_of_a_running_request(engine: ServedFolde
     assert engine.client.model_info().weight_version == "1"
 
 
-def test_the_probe_sees_a_busy_engine_move(engine: ServedFolder) -> None:
-    with engine.running(LONG) as request:
+def test_a_busy_engine_is_seen_to_generate(engine: ServedFolder) -> None:
+    with engine.running(3 * LONG) as request:  # SGLang looks once a second
         engine.client.check_generates()
         assert not request.done()
 

@@ -17,8 +17,8 @@ from infra.home import Home
 from tasks.fleet.engines import Fleet
 from tasks.probe.probe import Probe
 from tasks.publishing.publish import PublishRefused, publish
-from tasks.publishing.staged import StagedVersion
 from tasks.publishing.transports.disk import Loading
+from tasks.publishing.transports.staged import StagedVersion
 from tasks.record.manifest import Manifest
 from tasks.record.run import Run
 from tests.support.chaos import servers_below

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from infra.home import Home
 from tasks.fleet.engines import Engine, Fleet
-from tasks.publishing.staged import StagedVersion
+from tasks.publishing.transports.staged import StagedVersion
 from tasks.record.run import Run
 from tasks.record.weight_version import WeightVersion
 

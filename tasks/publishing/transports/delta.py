@@ -13,10 +13,10 @@ from configs.transport import DeltaTransport
 from infra.engines.client import EngineTimeout
 from infra.home import Home
 from tasks.fleet.engines import Engine, Fleet, on_all
-from tasks.publishing.staged import StagedVersion
 from tasks.publishing.transports.base import Transfer, Transport
 from tasks.publishing.transports.delta_files import DeltaUnusable, prune_deltas, write_delta
 from tasks.publishing.transports.mirror import forget_mirror, mirror
+from tasks.publishing.transports.staged import StagedVersion
 from tasks.record.run import Run
 from tasks.record.weight_version import WeightVersion
 

@@ -6,8 +6,8 @@ from configs.transport import DiskTransport
 from infra.engines.client import EngineRefused
 from infra.weights_folder import WeightsFolder, WeightsMismatch
 from tasks.fleet.engines import Engine, Fleet, on_all
-from tasks.publishing.staged import StagedVersion
 from tasks.publishing.transports.base import Transfer, Transport
+from tasks.publishing.transports.staged import StagedVersion
 from tasks.record.weight_version import WeightVersion
 
 

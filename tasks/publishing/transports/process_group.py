@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from configs.transport import ProcessGroupTransport
 from infra.engines.client import EngineError
 from tasks.fleet.engines import Engine, Fleet
-from tasks.publishing.staged import StagedVersion
 from tasks.publishing.transports.base import Transfer, Transport
 from tasks.publishing.transports.disk import Loading
 from tasks.publishing.transports.session import update_session
+from tasks.publishing.transports.staged import StagedVersion
 from tasks.record.weight_version import WeightVersion
 from tasks.training.group import TrainerGroup, TrainerLost
 from tasks.training.trainer import Trainer

@@ -7,9 +7,9 @@ from configs.transport import TensorTransport
 from infra.engines.tensors import buckets, pack
 from infra.weights_folder import WeightsFolder
 from tasks.fleet.engines import Engine, Fleet
-from tasks.publishing.staged import StagedVersion
 from tasks.publishing.transports.base import Transfer, Transport
 from tasks.publishing.transports.session import update_session
+from tasks.publishing.transports.staged import StagedVersion
 from tasks.record.weight_version import WeightVersion
 
 

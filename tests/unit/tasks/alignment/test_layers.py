@@ -13,7 +13,7 @@ from tasks.alignment.layers import compare_layers
 from tasks.probe.probe import Probe
 from tasks.probe.report import LayerAlignment
 from tasks.publishing.export import convert
-from tasks.publishing.staged import StagedVersion
+from tasks.publishing.transports.staged import StagedVersion
 from tests.support.models import MODELS, save_model
 from tests.support.training import LooseRank, single_trainer
 from tests.support.versions import version_named

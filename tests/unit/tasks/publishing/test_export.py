@@ -13,7 +13,7 @@ from infra.quantisation.formats import FORMATS
 from infra.quantisation.recipe import QuantisationRecipe
 from tasks.model.stored import store_folder
 from tasks.publishing.export import ExportError, convert, export_version, staged_recipe
-from tasks.publishing.staged import StagedVersion, read_staged
+from tasks.publishing.transports.staged import StagedVersion, read_staged
 from tasks.record.manifest import Manifest
 from tasks.record.run import Run
 from tasks.training.staging import stage

@@ -16,8 +16,8 @@ from tasks.probe.compare import compare
 from tasks.probe.probe import Probe
 from tasks.probe.report import Misaligned
 from tasks.publishing.publish import PublishRefused, publish, score_all
-from tasks.publishing.staged import StagedVersion
 from tasks.publishing.transports.disk import Loading
+from tasks.publishing.transports.staged import StagedVersion
 from tasks.record.manifest import Manifest
 from tests.support.engines import TINY_MODEL, altered_copy, reference_logprobs, tiny_engine
 from tests.support.versions import version_named

@@ -20,10 +20,10 @@ from infra.engines.tensors import pack
 from tasks.fleet.engines import Engine
 from tasks.probe.probe import Probe
 from tasks.publishing.publish import PublishRefused, publish
-from tasks.publishing.staged import StagedVersion
 from tasks.publishing.transports.base import Transfer
 from tasks.publishing.transports.disk import Loading
 from tasks.publishing.transports.process_group import Broadcast
+from tasks.publishing.transports.staged import StagedVersion
 from tasks.publishing.transports.tensor import Sending
 from tasks.record.manifest import Manifest
 from tests.support.engines import TINY_MODEL, altered_copy, reference_logprobs, running_engine

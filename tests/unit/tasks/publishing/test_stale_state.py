@@ -15,7 +15,7 @@ from configs.weights import PublishConfig
 from tasks.fleet.engines import Engine
 from tasks.probe.probe import Probe
 from tasks.publishing.publish import PublishRefused, publish
-from tasks.publishing.staged import StagedVersion
+from tasks.publishing.transports.staged import StagedVersion
 from tasks.publishing.transports.tensor import Sending
 from tasks.record.manifest import Manifest
 from tests.support.engines import altered_copy, reference_logprobs

@@ -9,7 +9,7 @@ from configs.loading import override
 from infra.home import Home
 from infra.store.base import KeyMissingError
 from tasks.grading.graded import Graded
-from tasks.publishing.staged import read_staged
+from tasks.publishing.transports.staged import read_staged
 from tasks.record.commits import StepCommit
 from tasks.record.interval import Interval
 from tasks.record.pruning import prune_weights

@@ -7,7 +7,7 @@ import pytest
 from safetensors.torch import load_file
 
 from infra.store.base import KeyMissingError
-from tasks.publishing.staged import StagedVersion, read_staged
+from tasks.publishing.transports.staged import StagedVersion, read_staged
 from tasks.record.manifest import Manifest
 from tasks.record.pruning import prune_weights
 from tasks.record.run import Run

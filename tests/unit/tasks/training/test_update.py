@@ -8,7 +8,7 @@ import pytest
 
 from tasks.grading.graded import Graded
 from tasks.probe.probe import probe_sequences
-from tasks.publishing.staged import read_staged
+from tasks.publishing.transports.staged import read_staged
 from tasks.record.commits import StepCommit
 from tasks.record.interval import Interval
 from tasks.record.run import Run

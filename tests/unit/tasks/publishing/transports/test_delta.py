@@ -12,8 +12,8 @@ from infra.weights_folder import WeightsFolder
 from tasks.fleet.actors import named_actor
 from tasks.fleet.engines import Engine, Fleet, stop_fleets
 from tasks.probe.probe import Probe
-from tasks.publishing.staged import StagedVersion
 from tasks.publishing.transports.base import Transport
+from tasks.publishing.transports.staged import StagedVersion
 from tasks.record.run import Run
 from tasks.record.versions import read_manifest, read_version
 from tests.support.versions import stage_tensors

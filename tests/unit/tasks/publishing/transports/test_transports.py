@@ -8,9 +8,9 @@ import pytest
 from infra.engines.client import EngineFailed, EngineRefused, EngineUnreachable
 from tasks.fleet.engines import Engine
 from tasks.probe.probe import Probe
-from tasks.publishing.staged import StagedVersion
 from tasks.publishing.transports.disk import Loading
 from tasks.publishing.transports.process_group import Broadcast
+from tasks.publishing.transports.staged import StagedVersion
 from tasks.publishing.transports.tensor import Sending
 from tasks.record.manifest import Manifest
 from tasks.record.run import Run
