@@ -22,7 +22,7 @@ from tasks.training.update import Update
 def commit_step(
     run: Run, graded: Graded | None, update: Update, published: PublishReport, ahead: Rollouts | None
 ) -> StepCommit:
-    """Write the step's commit. Step 0 has no batch; `ahead` was generated beside the step for the next one."""
+    """Write the step's commit. Step 0 has no batch; `ahead` was generated beside it for the next."""
     flow = FlowRunContext.get()
     began = flow.start_time.timestamp() if flow else time.time()
     commit = write_commit(run, graded, update, published, ahead, began)

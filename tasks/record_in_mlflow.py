@@ -11,7 +11,8 @@ from tasks.reporting.tracking import finish_run
 def record_in_mlflow(run: Run, failed: bool = False) -> None:
     """Bring MLflow up to date with every commit and evaluation of the run, and add the plots.
 
-    `failed` ends the MLflow run as FAILED. MLflow being down is a warning: it fails no run, and can be caught up with at any time.
+    `failed` ends the MLflow run as FAILED. MLflow being down is a warning: it fails no run,
+    and can be caught up with at any time.
     """
     try:
         finish_run(run, failed)
