@@ -10,6 +10,7 @@ from configs.cluster import Cluster, LocalClusterConfig
 from configs.engine import EmbeddedEngine, EngineConfig, SGLangEngine
 from configs.evaluation import EvaluationConfig
 from configs.model import ModelConfig
+from configs.night import NightConfig
 from configs.problems import ProblemsConfig
 from configs.reward import BoxedIntegerReward, RewardConfig
 from configs.rollout import RolloutConfig
@@ -50,6 +51,7 @@ class RunConfig(Section):
     gates: GateConfig = GateConfig()
     publish: PublishConfig = PublishConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    night: NightConfig = NightConfig()
     store: StoreConfig = LocalStoreConfig()
     cluster: Cluster = LocalClusterConfig()
     """Whose machines the run takes."""

@@ -26,7 +26,7 @@ from tasks.record.stored import Document, Record, create_record, read_record, re
 log = logging.getLogger(__name__)
 
 _STORE: TypeAdapter[StoreConfig] = TypeAdapter(StoreConfig)
-_REVISABLE = {"engine", "evaluation", "gates", "loop", "publish", "trainer"}
+_REVISABLE = {"engine", "evaluation", "gates", "loop", "night", "publish", "trainer"}
 """Sections that do not say what is trained on what."""
 
 
