@@ -232,7 +232,8 @@ def _holder(run: Run, tracked: TrackedRun, alias: str) -> tuple[Run, int] | None
     """The run and version that an alias points at, unless this state folder does not know the run."""
     tags = tracked.aliased(run.config.name, alias) or {}
     try:
-        return load_run(tags[_RUN_ID], run.home), int(tags[_VERSION])
+        run_id, version = tags[_RUN_ID], int(tags[_VERSION])
+        return run if run_id == run.id else load_run(run_id, run.home), version
     except (KeyError, UserError):
         return None
 
