@@ -4,6 +4,8 @@ from prefect import flow
 
 from configs.run import RunConfig
 from flows.evaluation import evaluate_weights
+from flows.hooks import alert, close
+from flows.labels import label
 from flows.ownership import claim
 from flows.training import train_policy
 from infra.home import Home
@@ -16,7 +18,7 @@ from tasks.reporting.report import RunReport
 from tasks.write_report import write_report
 
 
-@flow(name="nightly-rl", flow_run_name="{config.name}", on_running=[claim])
+@flow(name="nightly-rl", on_running=[claim], on_failure=[alert], on_crashed=[alert], on_cancellation=[close])
 def nightly_rl(config: RunConfig, run_id: str | None = None) -> RunReport:
     """Provision, train until the run has its steps, evaluate, release, report.
 
@@ -25,6 +27,7 @@ def nightly_rl(config: RunConfig, run_id: str | None = None) -> RunReport:
     home = Home.find()
     preflight(config, home)
     run = open_run(config, home, run_id)
+    label(run)
     with exclusive(run):
         try:
             provision_cluster(run)
