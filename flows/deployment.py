@@ -1,10 +1,12 @@
 """Scheduling a run: the deployment that a worker starts at its minute."""
 
+from dataclasses import dataclass
+
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.deployments.runner import RunnerDeployment
-from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
+from prefect.exceptions import ObjectAlreadyExists
 from prefect.schedules import Cron
 from prefect.types.entrypoint import EntrypointType
 from prefect.workers.process import ProcessWorker
@@ -13,14 +15,24 @@ from pydantic import ValidationError
 from configs.errors import UserError
 from configs.loading import describe
 from configs.run import RunConfig
+from flows.deployments import find, is_paused
 from flows.hooks import check_alert_block
 from flows.nightly import nightly_rl
 from infra.home import Home
 from infra.services import WORK_POOL, Services
 
 
-def deploy(config: RunConfig, cron: str, timezone: str, home: Home) -> str:
-    """Schedule a configuration; the name of its deployment, which has the configuration's name.
+@dataclass(frozen=True)
+class NewDeployment:
+    """What was deployed."""
+
+    name: str
+    paused: bool
+    """Whether its schedule is switched off, as it was before."""
+
+
+def deploy(config: RunConfig, cron: str, timezone: str, home: Home) -> NewDeployment:
+    """Schedule a configuration; its deployment has the configuration's name.
 
     Starts the Prefect server and the worker unless they run. Deploying again replaces schedule and
     configuration; a paused one stays paused. UserError when the schedule is not one, or nobody can be told of
@@ -32,11 +44,14 @@ def deploy(config: RunConfig, cron: str, timezone: str, home: Home) -> str:
     check_alert_block(config.night.alert_block)
     _ensure_work_pool()
     services.ensure_worker()
-    name = f"{nightly_rl.name}/{config.name}"
+    with get_client(sync_client=True) as client:
+        known = find(client, config.name)
+    paused = known is not None and is_paused(known)
     deployment = RunnerDeployment.from_flow(
         nightly_rl,
         name=config.name,
-        schedule=Cron(cron, timezone=timezone, active=not _is_paused(name)),
+        schedule=Cron(cron, timezone=timezone, active=not paused),
+        paused=paused,
         parameters={"config": config.model_dump(mode="json")},
         description=config.description or nightly_rl.description,
         concurrency_limit=None,  # Prefect forgets whose turn it is in a restart; the worker asks (turns.py)
@@ -45,7 +60,7 @@ def deploy(config: RunConfig, cron: str, timezone: str, home: Home) -> str:
         entrypoint_type=EntrypointType.MODULE_PATH,  # found wherever the worker runs
     )
     deployment.apply()
-    return name
+    return NewDeployment(f"{nightly_rl.name}/{config.name}", paused)
 
 
 def _check_schedule(cron: str, timezone: str) -> None:
@@ -55,18 +70,8 @@ def _check_schedule(cron: str, timezone: str) -> None:
         raise UserError(f'schedule "{cron}" in time zone "{timezone}": {describe(error)}') from None
 
 
-def _is_paused(name: str) -> bool:
-    """Whether the deployment is there and its schedule was switched off."""
-    with get_client(sync_client=True) as client:
-        try:
-            known = client.read_deployment_by_name(name)
-        except ObjectNotFound:
-            return False
-    return known.paused or not any(schedule.active for schedule in known.schedules)
-
-
 def _ensure_work_pool() -> None:
-    """The pool of the worker, without a limit of Prefect's: it would count nights that no process works on."""
+    """The worker's pool, without a limit of Prefect's, which would count nights that no process works on."""
     pool = WorkPoolCreate(
         name=WORK_POOL,
         type="process",

@@ -1,7 +1,7 @@
-"""What happens when a night ends otherwise than well: whoever watches is told, and a cancelled run is closed.
+"""What happens when a night ends otherwise than well: people are told, and a cancelled run is closed.
 
-Prefect calls hooks in the process of the flow or, where that was killed, in one that the worker starts: they go by
-what the server knows of the flow run, not by what they are handed.
+Prefect calls hooks in the process of the flow or, where that was killed, in one that the worker starts: they
+go by what the server knows of the flow run, not by what they are handed.
 """
 
 from typing import Any, Protocol
@@ -65,7 +65,8 @@ def _load_block(name: str) -> _Notifier:
         block = Block.load(name)
     except ValueError:
         raise UserError(
-            f"night.alert_block {name} is not on the Prefect server: make it under Blocks in its UI, or leave it out"
+            f"night.alert_block {name} is not on the Prefect server: make it in its UI under Blocks, "
+            "or leave it out"
         ) from None
     if not hasattr(block, "notify"):
         raise UserError(f"night.alert_block {name} does not notify: name a notification block")

@@ -1,8 +1,11 @@
 """What flow runs are called and tagged with, so that people find them again."""
 
-import re
 from datetime import datetime
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
 
+from coolname.loader import load_config
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun
 from prefect.context import FlowRunContext
@@ -11,8 +14,6 @@ from configs.model import FolderModel, ModelConfig, PackagedGgufModel
 from tasks.record.run import Run
 
 _RUN = "run:"
-_MADE_UP = re.compile(r"[a-z]+-[a-z]+")
-"""Names that Prefect gives flow runs by itself, such as `lilac-parrot`."""
 
 
 def label(run: Run) -> None:
@@ -48,8 +49,15 @@ def run_id_of(flow_run: FlowRun) -> str | None:
 
 
 def _typed(flow_run: FlowRun) -> bool:
-    """Whether a person gave the flow run its name."""
-    return not flow_run.auto_scheduled and _MADE_UP.fullmatch(flow_run.name) is None
+    """Whether a person gave the flow run its name; Prefect's own are of the kind of `lilac-parrot`."""
+    return not flow_run.auto_scheduled and not set(flow_run.name.split("-")) <= _made_up_words()
+
+
+@cache
+def _made_up_words() -> frozenset[str]:
+    """The words that Prefect makes names of."""
+    lists = load_config(Path(str(files("coolname"))) / "data").values()
+    return frozenset(word for each in lists for word in each.get("words", ()))
 
 
 def _model_name(model: ModelConfig) -> str:

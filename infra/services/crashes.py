@@ -1,8 +1,9 @@
 """Flow runs whose process was killed: nobody told Prefect, so they would stay Running for ever.
 
-The machine is asked, not Prefect's events, of which some are lost or late: flow runs carry the tag of the process
-that works on them, and one is said to be over only when that process is provably gone and the run, read again
-after that, has not ended. Every command that talks to the server does this, and the worker all the time.
+The machine is asked, not Prefect's events, of which some are lost or late: flow runs carry the tag of the
+process that works on them, and one is said to be over only when that process is provably gone and the run,
+read again after that, has not ended. Every command that talks to the server does this, and the worker all the
+time.
 """
 
 import contextlib

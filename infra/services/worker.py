@@ -1,8 +1,8 @@
 """The worker that starts scheduled runs as processes: `python -m infra.services.worker`.
 
-Prefect's own process worker, which asks before each start whose turn it is (`turns.py`), and now and then
-whether every night that is said to be going has a process (`crashes.py`). It keeps no memory of its own: what is
-due and what is going is read from the server, so that worker and server may be restarted at any time.
+Prefect's own process worker, which asks before each start whose turn it is (`turns.py`) and whether every
+night that is said to be going has a process (`crashes.py`). What is due and going is read from the server
+each time, so that worker and server may be restarted at any moment.
 """
 
 import asyncio

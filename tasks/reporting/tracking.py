@@ -56,8 +56,7 @@ def project_run(run: Run) -> int:
 
 
 def kill_run(run: Run) -> None:
-    """Bring MLflow up to date and end the MLflow run as KILLED: a person cancelled it. TrackingError when MLflow
-    is down."""
+    """Bring MLflow up to date and end the MLflow run as KILLED; TrackingError when MLflow is down."""
     with _alone(run):
         tracked = _open(run)
         _project(run, tracked)
