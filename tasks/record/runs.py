@@ -34,10 +34,6 @@ class RunError(UserError):
     """The run asked for cannot be used; the message is one line."""
 
 
-class RunBusy(RunError):
-    """Another process works on the run."""
-
-
 class RunDocument(Record):
     """What `<run>/run.json` holds."""
 
@@ -166,11 +162,11 @@ def open_run(config: RunConfig, home: Home, run_id: str | None) -> Run:
 
 
 def exclusive(run: Run) -> AbstractContextManager[None]:
-    """Hold the run for this process; RunBusy when another has it. Its death lets go of it."""
+    """Hold the run for this process; RunError when another has it. Its death lets go of it."""
     return locked(
         run.home.locks / f"{run.id}.lock",
         timeout_s=0,
-        taken=lambda holder: RunBusy(f"run {run.id} is being worked on by process {holder}: wait for it"),
+        taken=lambda holder: RunError(f"run {run.id} is being worked on by process {holder}: wait for it"),
     )
 
 

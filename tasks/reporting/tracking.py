@@ -55,14 +55,6 @@ def project_run(run: Run) -> int:
         return _project(run, _open(run))
 
 
-def kill_run(run: Run) -> None:
-    """Bring MLflow up to date and end the MLflow run as KILLED; TrackingError when MLflow is down."""
-    with _alone(run):
-        tracked = _open(run)
-        _project(run, tracked)
-        tracked.set_status("KILLED")
-
-
 def finish_run(run: Run, failed: bool = False) -> None:
     """Bring MLflow up to date, draw the plots, and end the MLflow run when all steps are done or it failed.
 
