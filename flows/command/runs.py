@@ -41,15 +41,32 @@ def run(
 def resume(run_id: RunId, overrides: Overrides = None, as_json: Json = False) -> None:
     """Continue a run from its last commit, with other settings for the steps to come if wanted."""
     from tasks.cluster.preflight import preflight
-    from tasks.record.runs import exclusive, load_run, revise_run
+    from tasks.record.runs import exclusive, load_run, require_not_abandoned, revise_run
 
     home = Home.find()
     wanted = load_run(run_id, home)
+    require_not_abandoned(wanted)
     if overrides:
         with exclusive(wanted):
             wanted = revise_run(wanted, overrides)
     preflight(wanted.config, home)
     _train(wanted, as_json)
+
+
+@app.command()
+def abandon(run_id: RunId) -> None:
+    """Give up an unfinished run: no night continues it, and MLflow shows it as killed."""
+    from tasks.record.abandonment import abandon_run
+    from tasks.record.runs import RunError, exclusive, load_run
+    from tasks.reporting.tracking import finish_run
+
+    run = load_run(run_id, Home.find())
+    with exclusive(run):
+        if run.is_finished:
+            raise RunError(f"run {run.id} has all its steps: there is nothing to abandon")
+        abandon_run(run)
+    console.print(f"abandoned {run.id}: what it made stays")
+    finish_run(run)
 
 
 @app.command(name="eval")

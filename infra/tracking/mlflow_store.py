@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from infra.tracking import TrackingError
 from infra.tracking.database import ensure_database
 
-RunStatus = Literal["RUNNING", "FINISHED", "FAILED"]
+RunStatus = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 
 
 @dataclass(frozen=True)

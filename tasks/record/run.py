@@ -1,11 +1,14 @@
 """A training run: its id, configuration and the keys of what it stores."""
 
 from functools import cached_property
+from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from configs.run import RunConfig
 from infra.home import Home
+from infra.locks import is_held
 from infra.store import open_store
 from infra.store.base import Store
 from tasks.record.commits import CommitLog
@@ -13,6 +16,11 @@ from tasks.record.keys import Numbered, numbered_key, numbers_in, run_key
 
 MODELS = "models"
 """Folder of the store for what its runs start from, and no run's id."""
+ABANDONED = "abandoned.json"
+"""Record of a run that was given up."""
+
+
+State = Literal["running", "unfinished", "finished", "abandoned"]
 
 
 class Run(BaseModel):
@@ -48,6 +56,26 @@ class Run(BaseModel):
     def is_finished(self) -> bool:
         """Whether every step is committed."""
         return not self.remaining_steps()
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether somebody gave it up before it had its steps."""
+        return not self.is_finished and self.store.exists(self.record_key(ABANDONED))
+
+    @property
+    def lock(self) -> Path:
+        """The lock file of whoever works on the run, on this machine."""
+        return self.home.locks / f"{self.id}.lock"
+
+    @property
+    def state(self) -> State:
+        """running: a process of this machine works on it, if only to evaluate. finished: it has its steps.
+        unfinished: the next night or a resume goes on with it. abandoned: neither does."""
+        if is_held(self.lock):
+            return "running"
+        if self.is_finished:
+            return "finished"
+        return "abandoned" if self.is_abandoned else "unfinished"
 
     def generates_ahead(self, step: int) -> bool:
         """Whether the step after `step` is generated while `step` trains."""

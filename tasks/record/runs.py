@@ -28,10 +28,16 @@ log = logging.getLogger(__name__)
 _STORE: TypeAdapter[StoreConfig] = TypeAdapter(StoreConfig)
 _REVISABLE = {"engine", "evaluation", "gates", "loop", "night", "publish", "trainer"}
 """Sections that do not say what is trained on what."""
+_PROBE_S = 1
+"""Longer than anybody who asks for a run's state is in the way of its lock."""
 
 
 class RunError(UserError):
     """The run asked for cannot be used; the message is one line."""
+
+
+class RunBusy(RunError):
+    """Another process works on the run."""
 
 
 class RunDocument(Record):
@@ -67,7 +73,14 @@ def create_run(config: RunConfig, home: Home, run_id: str | None = None) -> Run:
             f"run {run.id} exists with another configuration: choose another --run-id, "
             f"or continue it with `overnight resume {run.id}`"
         )
+    require_not_abandoned(run)
     return run
+
+
+def require_not_abandoned(run: Run) -> None:
+    """RunError for a run that was given up."""
+    if run.is_abandoned:
+        raise RunError(f"run {run.id} was abandoned: start a new run")
 
 
 @contextmanager
@@ -155,18 +168,19 @@ def open_run(config: RunConfig, home: Home, run_id: str | None) -> Run:
     """What a schedule works on: the run of that id, else the newest unfinished one of this configuration,
     else a new one."""
     if run_id is None:
-        unfinished = [run for run in all_runs(home) if run.config == config and not run.is_finished]
+        runs = [run for run in all_runs(home) if run.config == config]
+        unfinished = [run for run in runs if not run.is_finished and not run.is_abandoned]
         if unfinished:
             return unfinished[-1]
     return create_run(config, home, run_id)
 
 
 def exclusive(run: Run) -> AbstractContextManager[None]:
-    """Hold the run for this process; RunError when another has it. Its death lets go of it."""
+    """Hold the run for this process; RunBusy when another has it. Its death lets go of it."""
     return locked(
-        run.home.locks / f"{run.id}.lock",
-        timeout_s=0,
-        taken=lambda holder: RunError(f"run {run.id} is being worked on by process {holder}: wait for it"),
+        run.lock,
+        _PROBE_S,
+        taken=lambda holder: RunBusy(f"run {run.id} is being worked on by process {holder}: wait for it"),
     )
 
 

@@ -56,7 +56,8 @@ def project_run(run: Run) -> int:
 
 
 def finish_run(run: Run, failed: bool = False) -> None:
-    """Bring MLflow up to date, draw the plots, and end the MLflow run when all steps are done or it failed.
+    """Bring MLflow up to date, draw the plots, and end the MLflow run when it has its steps, failed or was
+    abandoned (there it is KILLED).
 
     When a run gets all its steps, its newest and its best version become versions of the registered model
     `config.name`, under the aliases `newest` and `best`. TrackingError when MLflow is down.
@@ -69,9 +70,17 @@ def finish_run(run: Run, failed: bool = False) -> None:
             tracked.write_figure(f"plots/{name}.png", figure)
         if run.is_finished and not failed and tracked.status != "FINISHED":
             _promote(run, tracked, commits[-1].version)
-        if run.is_finished or failed:
-            status: RunStatus = "FAILED" if failed else "FINISHED"
+        if status := _end_of(run, failed):
             tracked.set_status(status, end_s=commits[-1].created_at if commits else None)
+
+
+def _end_of(run: Run, failed: bool) -> RunStatus | None:
+    """How the run ended; None when it goes on."""
+    if run.is_abandoned:
+        return "KILLED"
+    if failed:
+        return "FAILED"
+    return "FINISHED" if run.is_finished else None
 
 
 def _open(run: Run) -> TrackedRun:

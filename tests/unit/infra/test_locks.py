@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.locks import locked
+from infra.locks import is_held, locked
 
 HOLD = """
 import sys
@@ -73,3 +73,11 @@ def test_an_error_lets_go_and_a_second_hold_in_the_process_is_refused(path: Path
         raise KeyError("a bug")
     with locked(path, 0, Taken), pytest.raises(Taken), locked(path, 0, Taken):
         pass
+
+
+def test_asking_who_holds_a_lock_neither_takes_nor_makes_it(path: Path) -> None:
+    assert not is_held(path) and not path.exists()
+    with another_process_holding(path) as holder:
+        assert is_held(path) and is_held(path)
+        assert path.read_text() == str(holder.pid)
+    assert not is_held(path)

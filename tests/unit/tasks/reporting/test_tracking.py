@@ -18,6 +18,7 @@ from mlflow.entities.model_registry import ModelVersion
 
 from infra.tracking import TrackingError
 from infra.tracking.mlflow_store import TrackedRun
+from tasks.record.abandonment import abandon_run
 from tasks.record.best import aliases_of
 from tasks.record.commits import StepCommit
 from tasks.record.evaluation_report import EvaluationReport
@@ -380,6 +381,18 @@ def test_a_run_with_steps_to_do_goes_on_after_it_failed(
     run.commits.append(make_commit(1))
     project_run(run)
     assert _only_run(client).info.status == "RUNNING"
+
+
+def test_an_abandoned_run_is_killed_also_one_that_had_failed(
+    run: Run, client: MlflowClient, make_commit: MakeCommit
+) -> None:
+    run.commits.append(make_commit(0))
+    finish_run(run, failed=True)
+    abandon_run(run)
+    finish_run(run)
+    assert _only_run(client).info.status == "KILLED"
+    finish_run(run, failed=True)
+    assert _only_run(client).info.status == "KILLED"
 
 
 def test_a_run_that_failed_before_its_first_commit_is_recorded(run: Run, client: MlflowClient) -> None:
