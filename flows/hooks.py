@@ -14,8 +14,9 @@ from prefect.utilities.urls import url_for
 from configs.errors import UserError
 from flows.labels import run_id_of
 from infra.home import Home
+from tasks.record.abandonment import abandon_run
 from tasks.record.runs import load_run
-from tasks.reporting.tracking import kill_run
+from tasks.reporting.tracking import finish_run
 
 _LONGEST_REASON = 500
 """Characters of a state's message that an alert quotes."""
@@ -43,12 +44,13 @@ def alert(flow: Any, flow_run: FlowRun, state: State) -> None:
 
 
 def close(flow: Any, flow_run: FlowRun, state: State) -> None:
-    """Hook for `on_cancellation`: the run is KILLED in MLflow, and no night continues it."""
+    """Hook for `on_cancellation`: the run is abandoned, so no night continues it, and KILLED in MLflow."""
     run_id = run_id_of(_as_it_is(flow_run))
     if run_id is None:
         return
     run = load_run(run_id, Home.find())
-    kill_run(run)
+    abandon_run(run)
+    finish_run(run)
 
 
 def _as_it_is(flow_run: FlowRun) -> FlowRun:
