@@ -56,7 +56,8 @@ def worker_command() -> list[str]:
 
 def worker_environment(home: Home, prefect_url: str) -> dict[str, str]:
     """What the worker needs, and the flow processes that inherit it."""
-    return {**_without("PREFECT_"), **client_environment(home, prefect_url)}
+    polling = {"PREFECT_WORKER_QUERY_SECONDS": "5"}
+    return {**_without("PREFECT_"), **client_environment(home, prefect_url), **polling}
 
 
 def _without(prefix: str) -> dict[str, str]:
