@@ -1,15 +1,20 @@
 """Have a configuration run every night."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from configs.loading import load_config
-from flows.command.options import ConfigPath, Overrides
-from flows.command.output import console
+from flows.command.options import ConfigPath, Json, Overrides
+from flows.command.output import console, print_rows
 from infra.home import Home
 
 app = typer.Typer()
+
+DeploymentName = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of a deployed configuration, as its `name` says.")
+]
 
 
 @app.command()
@@ -26,5 +31,62 @@ def deploy(
     home = Home.find()
     wanted = load_config(config, overrides)
     preflight(wanted, home)
-    name = deploy_flow(wanted, cron, timezone, home)
-    console.print(f'deployed {name} at "{cron}" {timezone}; stop the servers with `overnight down`')
+    deployed = deploy_flow(wanted, cron, timezone, home)
+    still = f" and still paused: `overnight unpause {wanted.name}`" if deployed.paused else ""
+    console.print(
+        f'deployed {deployed.name} at "{cron}" {timezone}{still}; stop the servers with `overnight down`'
+    )
+
+
+@app.command(name="deployments")
+def list_deployments(as_json: Json = False) -> None:
+    """List what is deployed: its schedule, its next night and how the last one stands."""
+    from flows.deployments import deployments
+
+    rows = [asdict(each) for each in deployments(Home.find())]
+    print_rows(rows, rows, as_json)
+
+
+@app.command()
+def pause(name: DeploymentName, as_json: Json = False) -> None:
+    """Switch a deployment's schedule off; a night that is going goes on."""
+    _set_paused(name, True, as_json)
+
+
+@app.command()
+def unpause(name: DeploymentName, as_json: Json = False) -> None:
+    """Switch a deployment's schedule on again."""
+    _set_paused(name, False, as_json)
+
+
+@app.command()
+def undeploy(name: DeploymentName, as_json: Json = False) -> None:
+    """Remove a deployment; its runs and records stay, and a night that is going goes on."""
+    from flows import deployments
+
+    deployments.undeploy(name, Home.find())
+    _print({"name": name, "deployed": False}, f"{name} is no longer deployed", as_json)
+
+
+@app.command()
+def trigger(name: DeploymentName, as_json: Json = False) -> None:
+    """Start a night of a deployment now, or as `night.overlap` says when one is going."""
+    from flows import deployments
+
+    flow_run = deployments.trigger(name, Home.find())
+    row = {"name": name, "flow_run": flow_run.name, "flow_run_id": str(flow_run.id)}
+    _print(row, f"{name}: flow run {flow_run.name} starts when its turn comes", as_json)
+
+
+def _set_paused(name: str, paused: bool, as_json: bool) -> None:
+    from flows import deployments
+
+    deployments.set_paused(name, paused, Home.find())
+    _print({"name": name, "paused": paused}, f"{name} is {'paused' if paused else 'scheduled'}", as_json)
+
+
+def _print(row: dict[str, object], line: str, as_json: bool) -> None:
+    if as_json:
+        print_rows(row, [row], as_json)
+    else:
+        console.print(line)

@@ -1,26 +1,30 @@
 """Flow runs whose process was killed: nobody told Prefect, so they would stay Running for ever.
 
-On this machine the process itself is asked: flow runs carry the tag of the process that works on them, and a
-run is set to Crashed only when that process is provably gone. For a flow that dies while nobody looks, two
-automations on the server watch its heartbeats. The second one takes back a false alarm of the first, such as
-after a laptop slept.
+The machine is asked, not Prefect's events, of which some are lost or late: flow runs carry the tag of the
+process that works on them, and one is said to be over only when that process is provably gone and the run,
+read again after that, has not ended. Every command that talks to the server does this, and the worker all the
+time.
 """
 
 import contextlib
 import os
 import socket
-import sqlite3
+import time
 from collections.abc import Sequence
-from contextlib import closing
-from pathlib import Path
-from typing import Any
+
+import psutil
 
 from infra.identity import ProcessRef
-from infra.services.environment import HEARTBEAT_S
 from infra.services.prefect_api import FlowRun, PrefectApi
 
 _PREFIX = "process:"
-_SILENCE_S = 3 * HEARTBEAT_S
+_WORKER_LABEL = "prefect.worker.name"
+_FLOW_RUN_VARIABLE = "PREFECT__FLOW_RUN_ID"
+"""What Prefect's worker puts into the environment of the process that it starts for a flow run."""
+_HANDOVER_S = 90
+"""How long a worker may take from taking a run to having a process for it."""
+_CANCELLATION_S = 120
+"""How long whoever cancels a run may take to say that it is cancelled, once its process is gone."""
 
 
 def process_tag() -> str:
@@ -30,98 +34,51 @@ def process_tag() -> str:
 
 
 def mark_crashed(api: PrefectApi, tags: Sequence[str] = ()) -> list[str]:
-    """Set unfinished flow runs with all the tags, and their task runs, to Crashed if their process is gone.
+    """End unfinished flow runs with all the tags, and their task runs, if their process is gone.
 
-    Returns the names of the flow runs. Runs without a process tag, or of another machine, are left alone.
+    They become Crashed, or Cancelled where that was under way. Returns the names of the flow runs. Runs of
+    another machine are left alone, and so are those that no worker was given and no process has claimed.
     """
-    dead = [run for run in api.unfinished_flow_runs(tags) if _process_is_gone(run)]
-    if dead:
-        message = "The process that worked on this run is gone: it was killed or its machine went down."
-        for task_run in api.unfinished_task_runs([run.id for run in dead]):
-            api.crash_task_run(task_run.id, message)
-        for run in dead:
-            api.crash_flow_run(run.id, message)
+    gone = [run.id for run in api.unfinished_flow_runs(tags) if _is_gone(run)]
+    if not gone:
+        return []
+    dead = api.unfinished_flow_runs(ids=gone)  # a process tells its end before it is gone
+    message = "The process that worked on this run is gone: it was killed or its machine went down."
+    for task_run in api.unfinished_task_runs([run.id for run in dead]):
+        api.end_task_run(task_run.id, "CRASHED", message)
+    for run in dead:
+        api.end_flow_run(run.id, "CANCELLED" if run.state.type == "CANCELLING" else "CRASHED", message)
     return [run.name for run in dead]
 
 
-def watch_heartbeats(api: PrefectApi) -> None:
-    """Register the automations that watch heartbeats, unless they are there."""
-    known = {automation.name for automation in api.automations()}
-    for automation in _AUTOMATIONS:
-        if automation["name"] not in known:
-            api.create_automation(automation)
+def forget_heartbeat_automations(api: PrefectApi) -> None:
+    """Remove the automations of release 0.2, which took runs for crashed that were not."""
+    for automation in api.automations():
+        if automation.name.startswith("Overnight: heartbeat"):
+            api.delete_automation(automation.id)
 
 
-def forget_heartbeats(database: Path) -> None:
-    """Before a server starts: drop the heartbeats that the last one waited for.
-
-    It was not there to hear them, and Prefect would count them as missed by flows that live.
-    """
-    if database.exists():
-        with (
-            contextlib.suppress(sqlite3.OperationalError),  # no such table: the server never got so far
-            closing(sqlite3.connect(database, timeout=30)) as connection,
-            connection,
-        ):
-            connection.execute("DELETE FROM automation_bucket")
-
-
-def _process_is_gone(run: FlowRun) -> bool:
+def _is_gone(run: FlowRun) -> bool:
+    """Whether no process of this machine works on the run and one should."""
+    age_s = time.time() - run.state.timestamp.timestamp()
+    if run.state.type == "CANCELLING" and age_s < _CANCELLATION_S:
+        return False
     for tag in run.tags:
         if tag.startswith(_PREFIX):
             host, pid, created = tag.removeprefix(_PREFIX).rsplit("/", 2)
             return host == socket.gethostname() and not ProcessRef(pid=int(pid), created=float(created)).alive
-    return False
+    return run.deployment_id is not None and age_s > _HANDOVER_S and _never_began(run)
 
 
-def _automation(name: str, trigger: dict[str, Any], state: str, message: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "trigger": {
-            "type": "event",
-            "match": {"prefect.resource.id": "prefect.flow-run.*"},
-            "for_each": ["prefect.resource.id"],
-            "threshold": 1,
-            **trigger,
-        },
-        "actions": [
-            {
-                "type": "change-flow-run-state",
-                "state": state,
-                "name": state.title(),
-                "message": message,
-                "force": True,
-            }
-        ],
-    }
+def _never_began(run: FlowRun) -> bool:
+    """Whether a run was given to the worker of this machine, which has no process for it."""
+    worker = run.labels.get(_WORKER_LABEL, socket.gethostname())  # killed before it could put its name there
+    return worker == socket.gethostname() and run.id not in _flow_runs_with_a_process()
 
 
-_HEARTBEAT = "prefect.flow-run.heartbeat"
-_AUTOMATIONS = [
-    _automation(
-        "Overnight: heartbeat missed",
-        {
-            "posture": "Proactive",
-            "after": [_HEARTBEAT],
-            "expect": [_HEARTBEAT]
-            + [
-                f"prefect.flow-run.{end}"
-                for end in ("Completed", "Failed", "Cancelled", "Crashed", "Suspended")
-            ],
-            "within": _SILENCE_S,
-        },
-        "CRASHED",
-        f"No heartbeat for {_SILENCE_S} s: the process was killed or its machine is down or asleep.",
-    ),
-    _automation(
-        "Overnight: heartbeat after a crash",
-        {
-            "posture": "Reactive",
-            "after": ["prefect.flow-run.Crashed"],
-            "expect": [_HEARTBEAT],
-            "within": 2 * _SILENCE_S,
-        },
-        "RUNNING",
-        "A heartbeat came: the process lives after all.",
-    ),
-]
+def _flow_runs_with_a_process() -> set[str]:
+    found = set()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            found.add(process.environ().get(_FLOW_RUN_VARIABLE, ""))
+    return found

@@ -5,9 +5,6 @@ import sys
 
 from infra.home import Home
 
-HEARTBEAT_S = 30
-"""Seconds between the heartbeats of a flow run; Prefect's smallest."""
-
 
 def client_environment(home: Home, url: str) -> dict[str, str]:
     """Variables that a process needs to run flows against the Prefect server at `url`."""
@@ -16,7 +13,6 @@ def client_environment(home: Home, url: str) -> dict[str, str]:
         "PREFECT_HOME": str(home.prefect),
         "PREFECT_API_URL": f"{url}/api",
         "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE": "false",
-        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_S),
         # The console belongs to the progress display; Prefect's UI keeps every line.
         "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "WARNING",
         "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 from pydantic import BaseModel
@@ -10,7 +10,16 @@ from pydantic import BaseModel
 from infra.services.errors import ServiceError
 
 _PAGE = 200
-_UNFINISHED = {"state": {"type": {"any_": ["PENDING", "RUNNING", "CANCELLING", "SCHEDULED"]}}}
+EndState = Literal["CRASHED", "CANCELLED"]
+_GOING = ["PENDING", "RUNNING", "CANCELLING"]
+
+
+class State(BaseModel):
+    """What is read of a state."""
+
+    type: str
+    timestamp: datetime
+    """When the flow run entered it."""
 
 
 class FlowRun(BaseModel):
@@ -19,6 +28,9 @@ class FlowRun(BaseModel):
     id: str
     name: str
     tags: list[str]
+    state: State
+    deployment_id: str | None = None
+    labels: dict[str, Any] = {}
 
 
 class TaskRun(BaseModel):
@@ -36,6 +48,7 @@ class Worker(BaseModel):
 class Automation(BaseModel):
     """What is read of an automation."""
 
+    id: str
     name: str
 
 
@@ -46,31 +59,37 @@ class PrefectApi:
         self._url = f"{url}/api"
         self._timeout_s = timeout_s
 
-    def unfinished_flow_runs(self, tags: Sequence[str] = ()) -> list[FlowRun]:
-        """Flow runs that have not ended and carry all of the tags."""
-        wanted = {"flow_runs": {**_UNFINISHED, "tags": {"all_": list(tags)}}}
-        return [FlowRun.model_validate(row) for row in self._filter("/flow_runs", wanted)]
+    def unfinished_flow_runs(
+        self, tags: Sequence[str] = (), ids: Sequence[str] | None = None
+    ) -> list[FlowRun]:
+        """Flow runs that are going: handed to a worker or begun, and not ended. They carry all of the tags,
+        and are of the `ids` when given."""
+        wanted: dict[str, Any] = {"state": {"type": {"any_": _GOING}}, "tags": {"all_": list(tags)}}
+        if ids is not None:
+            wanted["id"] = {"any_": list(ids)}
+        return [FlowRun.model_validate(row) for row in self._filter("/flow_runs", {"flow_runs": wanted})]
 
     def unfinished_task_runs(self, flow_run_ids: Sequence[str]) -> list[TaskRun]:
         """Task runs of the flow runs that have not ended."""
-        wanted = {"task_runs": {**_UNFINISHED, "flow_run_id": {"any_": list(flow_run_ids)}}}
+        state = {"type": {"any_": [*_GOING, "SCHEDULED"]}}
+        wanted = {"task_runs": {"state": state, "flow_run_id": {"any_": list(flow_run_ids)}}}
         return [TaskRun.model_validate(row) for row in self._filter("/task_runs", wanted)]
 
-    def crash_flow_run(self, run_id: str, message: str) -> None:
-        """Set a flow run to Crashed."""
-        self._post(f"/flow_runs/{run_id}/set_state", _crashed(message))
+    def end_flow_run(self, run_id: str, state: EndState, message: str) -> None:
+        """Set a flow run that is going to an end state."""
+        self._post(f"/flow_runs/{run_id}/set_state", _ended(state, message))
 
-    def crash_task_run(self, run_id: str, message: str) -> None:
-        """Set a task run to Crashed."""
-        self._post(f"/task_runs/{run_id}/set_state", _crashed(message))
+    def end_task_run(self, run_id: str, state: EndState, message: str) -> None:
+        """Set a task run that has not ended to an end state."""
+        self._post(f"/task_runs/{run_id}/set_state", _ended(state, message))
 
     def automations(self) -> list[Automation]:
         """The registered automations."""
         return [Automation.model_validate(row) for row in self._filter("/automations", {})]
 
-    def create_automation(self, automation: dict[str, Any]) -> None:
-        """Register an automation, given in the API's own form."""
-        self._post("/automations/", automation)
+    def delete_automation(self, automation_id: str) -> None:
+        """Remove an automation."""
+        self._call("DELETE", f"/automations/{automation_id}")
 
     def workers(self, pool: str) -> list[Worker]:
         """Workers that a work pool has seen; none when there is no such pool."""
@@ -87,9 +106,14 @@ class PrefectApi:
                 return rows
 
     def _post(self, path: str, body: dict[str, Any]) -> Any:
+        return self._call("POST", path, body).json()
+
+    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> httpx.Response:
         try:
-            response = httpx.post(self._url + path, json=body, timeout=self._timeout_s, trust_env=False)
-            return response.raise_for_status().json()
+            response = httpx.request(
+                method, self._url + path, json=body, timeout=self._timeout_s, trust_env=False
+            )
+            return response.raise_for_status()
         except httpx.HTTPStatusError as error:
             text = " ".join(error.response.text.split())[:300]
             raise ServiceError(f"Prefect refused {path}: {error.response.status_code} {text}") from None
@@ -108,5 +132,5 @@ def answers(url: str, timeout_s: float = 5) -> bool:
         return False
 
 
-def _crashed(message: str) -> dict[str, Any]:
-    return {"state": {"type": "CRASHED", "name": "Crashed", "message": message}, "force": True}
+def _ended(state: EndState, message: str) -> dict[str, Any]:
+    return {"state": {"type": state, "name": state.title(), "message": message}}

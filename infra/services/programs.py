@@ -1,7 +1,6 @@
 """Command line and environment of each server."""
 
 import os
-import socket
 import sys
 
 from infra.home import Home
@@ -52,16 +51,13 @@ def mlflow_environment() -> dict[str, str]:
 
 def worker_command() -> list[str]:
     """The worker that starts scheduled runs as processes; it makes the work pool if there is none."""
-    return [
-        *(sys.executable, "-m", "prefect", "--no-prompt", "worker", "start"),
-        *("--pool", WORK_POOL, "--type", "process"),
-        *("--name", socket.gethostname(), "--limit", "1", "--install-policy", "never"),
-    ]
+    return [sys.executable, "-m", "infra.services.worker"]
 
 
 def worker_environment(home: Home, prefect_url: str) -> dict[str, str]:
     """What the worker needs, and the flow processes that inherit it."""
-    return {**_without("PREFECT_"), **client_environment(home, prefect_url)}
+    polling = {"PREFECT_WORKER_QUERY_SECONDS": "5"}
+    return {**_without("PREFECT_"), **client_environment(home, prefect_url), **polling}
 
 
 def _without(prefix: str) -> dict[str, str]:

@@ -57,8 +57,7 @@ class Services:
             record = self._running("prefect") or self._start_prefect(_port(port, "PREFECT", 4200))
         self._wait_until_up("prefect", record)
         api = PrefectApi(record.url)
-        with self._state.locked():
-            crashes.watch_heartbeats(api)
+        crashes.forget_heartbeat_automations(api)
         crashes.mark_crashed(api)
         return record.url
 
@@ -110,7 +109,7 @@ class Services:
         connect(self._home, url)
 
     def mark_crashed(self, *tags: str) -> list[str]:
-        """Set the unfinished flow runs that carry all the tags to Crashed where their process is gone.
+        """End the unfinished flow runs that carry all the tags as Crashed where their process is gone.
 
         Returns their names. A run is judged by its process tag (`process_tag()`), so a live one is never
         touched. ServiceError when the Prefect server does not run.
@@ -125,7 +124,6 @@ class Services:
         return record if record and record.process.alive else None
 
     def _start_prefect(self, port: int) -> ServiceRecord:
-        crashes.forget_heartbeats(self._home.prefect / "prefect.db")
         environment = programs.prefect_environment(self._home)
         return self._start("prefect", programs.prefect_command(port), environment, _local(port))
 

@@ -14,7 +14,8 @@ from infra.process import free_port
 
 REFERENCE_STEPS = 9
 """Steps of the undisturbed run that tests share."""
-CONFIGS = Path(__file__).parents[2] / "configs"
+ROOT = Path(__file__).parents[2]
+CONFIGS = ROOT / "configs"
 
 
 @dataclass(frozen=True)

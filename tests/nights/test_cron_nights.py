@@ -1,0 +1,143 @@
+"""Nights that cron starts, a new one every minute: how each of them ends, and that it stays so.
+
+In the order in which they stand: what an earlier night left is what a later one finds.
+"""
+
+import time
+from collections.abc import Iterator
+from datetime import datetime
+
+import psutil
+import pytest
+from mlflow import MlflowClient
+
+from infra.home import Home
+from infra.process import wait_until
+from tests.support.chaos import committed_steps
+from tests.support.command import CONFIGS
+from tests.support.nights import Nights, kill_tree, owner, run_of
+from tests.support.sleeper import deploy, overslept
+from tests.support.webhook import Webhook, webhook
+
+pytestmark = [pytest.mark.slow, pytest.mark.services, pytest.mark.timeout(600)]
+
+SETTINGS = ("evaluation.problems=8", "trainer.checkpoint_every=10", "night.alert_block=custom-webhook/ops")
+STAYS_S = 180
+"""The time after which a night that had ended well was taken for crashed."""
+
+
+@pytest.fixture(scope="module")
+def alerts(nights: Nights) -> Iterator[Webhook]:
+    with webhook("ops") as hook:
+        yield hook
+
+
+def deploy_every_minute(nights: Nights, name: str, *overrides: str) -> None:
+    sets = [part for override in (f"name={name}", *SETTINGS, *overrides) for part in ("--set", override)]
+    nights.overnight("deploy", str(CONFIGS / "tiny-cpu.yaml"), "--cron", "* * * * *", *sets)
+
+
+def wait_for_steps(nights: Nights, name: str, steps: int) -> str:
+    """The training run of the night of a deployment that is running, once it has so many steps."""
+    night = nights.running(name)
+    wait_until(lambda: bool(run_of(nights.read(night["id"]))), 60, "the night's run")
+    run_id = run_of(nights.read(night["id"]))
+    wait_until(lambda: committed_steps(nights.overnight.home, run_id) > steps, 120, f"{steps} steps")
+    return run_id
+
+
+def test_a_night_goes_on_over_a_restart_of_the_server(nights: Nights, alerts: Webhook) -> None:
+    deploy_every_minute(nights, "long", "loop.steps=90")
+    night = nights.running("long")
+    wait_for_steps(nights, "long", 3)
+    kill_tree(nights.service("prefect"))
+    time.sleep(5)
+    nights.overnight("up")
+    nights.wait_for(night["id"], "Completed", "Crashed", "Failed", timeout_s=300)
+    nights.overnight("pause", "long")
+
+    ended = nights.read(night["id"])
+    assert ended["state"]["name"] == "Completed"
+    assert ended["total_run_time"] > 60
+    assert committed_steps(nights.overnight.home, run_of(ended)) == 91
+    skipped = nights.of("long", "CANCELLED")
+    assert skipped
+    assert {run["state"]["name"] for run in skipped} == {"Skipped"}
+    assert f"the night {ended['name']} is still going" in skipped[0]["state"]["message"]
+    assert ended["name"] == f"{datetime.now():%Y-%m-%d} {run_of(ended)}"
+    assert {"configuration:long", "lineage:long", "model:tiny-arithmetic"} <= set(ended["tags"])
+    assert alerts.messages == []
+
+
+def test_a_cancelled_night_is_cancelled_killed_and_not_continued(nights: Nights) -> None:
+    deploy_every_minute(nights, "short", "loop.steps=500")
+    cancelled = nights.running("short")
+    run_id = wait_for_steps(nights, "short", 2)
+    nights.cancel(cancelled["id"])
+    took = nights.wait_for(cancelled["id"], "Cancelled", "Crashed", timeout_s=60)
+    print(f"Cancelled after {took:.0f} s")
+    assert nights.state(cancelled["id"]) == "Cancelled"
+    client = MlflowClient(Home(nights.overnight.home).mlflow_uri)
+    experiment = client.get_experiment_by_name("short")
+    assert [run.info.status for run in client.search_runs([experiment.experiment_id])] == ["KILLED"]
+
+    assert wait_for_steps(nights, "short", 1) != run_id
+
+
+def test_a_killed_night_is_crashed_and_told_once(nights: Nights, alerts: Webhook) -> None:
+    killed = nights.running("short")
+    run_id = run_of(killed)
+    psutil.Process(owner(killed)).kill()
+    took = nights.wait_for(killed["id"], "Crashed", timeout_s=120)
+    print(f"Crashed after {took:.0f} s")
+    wait_until(lambda: bool(alerts.about(run_id)), 60, "the alert")
+    (message,) = alerts.about(run_id)
+    assert "crashed" in message["subject"]
+    assert f"/runs/flow-run/{killed['id']}" in message["body"]
+
+
+def test_a_worker_killed_before_its_night_began_holds_up_none(nights: Nights) -> None:
+    pending: list[str] = []
+
+    def taken() -> bool:
+        pending[:] = [run["id"] for run in nights.of("short", "PENDING")]
+        return bool(pending)
+
+    worker = nights.service("worker")
+    wait_until(taken, 100, "a night that the worker took", every_s=0.05)
+    kill_tree(worker)
+    assert nights.read(pending[0])["state"]["type"] == "PENDING"
+    nights.overnight("up")
+    took = nights.wait_for(pending[0], "Crashed", timeout_s=150)
+    print(f"Crashed after {took:.0f} s")
+    wait_for_steps(nights, "short", 0)
+    nights.overnight("undeploy", "short")
+    assert "short" not in {each["name"] for each in nights.overnight.json("deployments")}
+    (going,) = [run for run in nights.of("short", "RUNNING") if run["id"] != pending[0]]
+    nights.cancel(going["id"])
+    nights.wait_for(going["id"], "Cancelled", timeout_s=60)
+
+
+def test_a_gate_that_stops_a_night_is_told_once(nights: Nights, alerts: Webhook) -> None:
+    deploy_every_minute(nights, "gated", "loop.steps=3", "gates.max_logprob_diff=1e-12")
+    stopped = nights.running("gated")
+    nights.overnight("pause", "gated")
+    nights.wait_for(stopped["id"], "Failed", "Crashed", timeout_s=150)
+    assert nights.state(stopped["id"]) == "Failed"
+    run_id = run_of(nights.read(stopped["id"]))
+    (message,) = alerts.about(run_id)
+    assert "failed" in message["subject"]
+    assert "max_logprob_diff" in message["body"]
+
+
+def test_a_night_that_takes_too_long_is_failed(nights: Nights) -> None:
+    deploy(overslept, "overslept", cron="* * * * *", night={})
+    wait_until(lambda: bool(nights.of("overslept", "FAILED", "CRASHED")), 150, "the end of the night")
+    assert nights.of("overslept", "FAILED", "CRASHED")[0]["state"]["name"] == "TimedOut"
+
+
+def test_a_night_that_ended_well_stays_so(nights: Nights) -> None:
+    (night,) = nights.of("long", "COMPLETED", "CRASHED")
+    since = datetime.fromisoformat(night["end_time"]).timestamp()
+    time.sleep(max(0, since + STAYS_S + 15 - time.time()))
+    assert nights.state(night["id"]) == "Completed"
