@@ -26,6 +26,7 @@ def deploy(config: RunConfig, cron: str, timezone: str, home: Home) -> str:
     """
     _check_schedule(cron, timezone)
     services = Services(home)
+    services.check()
     services.connect(services.ensure_prefect())
     _ensure_work_pool()
     services.ensure_worker()

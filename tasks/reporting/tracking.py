@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from infra.locks import locked
+from infra.services.foreign import mlflow_place
 from infra.tracking import TrackingError
 from infra.tracking.mlflow_store import ExternalModel, Measurements, RunStatus, TrackedRun
 from tasks.record.best import aliases_of, best_version, save_aliases
@@ -75,12 +76,10 @@ def finish_run(run: Run, failed: bool = False) -> None:
 
 
 def _open(run: Run) -> TrackedRun:
-    home = run.home
+    place = mlflow_place(run.home)
     steps = run.commits.steps()
     start_s = run.commits.read(steps[0]).created_at if steps else time.time()
-    tracked = TrackedRun.open(
-        home.mlflow_uri, home.mlflow / "artifacts", run.config.name, (_RUN_ID, run.id), start_s
-    )
+    tracked = TrackedRun.open(place.uri, place.artifacts, run.config.name, (_RUN_ID, run.id), start_s)
     config = run.config.model_dump(mode="json")
     tracked.describe(_flat(config), {"config.yaml": yaml.safe_dump(config, sort_keys=False)})
     return tracked
