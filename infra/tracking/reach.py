@@ -23,7 +23,8 @@ def check_server(uri: str) -> None:
         with _impatient():
             MlflowClient(tracking_uri=uri).search_experiments(max_results=1)
     except MlflowException as error:
-        raise TrackingError(str(error).partition("\n")[0]) from None
+        line = str(error).partition("\n")[0]
+        raise TrackingError("it does not answer" if "Max retries exceeded" in line else line) from None
 
 
 def check_database(uri: str) -> None:

@@ -147,7 +147,7 @@ def test_a_database_that_is_none_is_a_tracking_error(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_a_tracking_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(TrackingError, match="Not a directory"):
+    with pytest.raises(TrackingError, match=r"cannot be reached or written: .*file"):
         TrackedRun.open(
             f"sqlite:///{tmp_path}/file/x.db", (tmp_path / "file" / "artifacts").as_uri(), "x", IDENTITY, 0.0
         )
