@@ -18,9 +18,7 @@ def prefect_server(folder: Path, **variables: str) -> Iterator[str]:
     port = free_port()
     command = ["prefect", "server", "start", "--host", LOOPBACK, "--port", str(port)]
     variables = {"PREFECT_HOME": str(folder), "PREFECT_SERVER_ANALYTICS_ENABLED": "false", **variables}
-    with _running(
-        command, variables, folder / "server.log", f"http://{LOOPBACK}:{port}", "/api/health"
-    ) as url:
+    with _running(command, variables, folder / "server.log", port, "/api/health") as url:
         yield url
 
 
