@@ -6,8 +6,8 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
 from matplotlib.figure import Figure
 from mlflow import MlflowClient
@@ -69,19 +69,21 @@ class TrackedRun:
     @classmethod
     @_typed_errors()
     def open(
-        cls, uri: str, artifacts: Path, experiment: str, identity: tuple[str, str], start_s: float
+        cls, uri: str, artifacts: str | None, experiment: str, identity: tuple[str, str], start_s: float
     ) -> "TrackedRun":
         """The run of an experiment that carries the tag `identity` (key, value); created when there is none.
 
-        `artifacts` is the artifact folder of a new experiment, `start_s` the Unix time at which a new run
-        began. Two processes must not do this at once.
+        `artifacts` is the root URI of a new experiment's artifacts, None where `uri` is a server that knows
+        its own; `start_s` is the Unix time at which a new run began. Two processes must not do this at once.
         """
-        artifacts.mkdir(parents=True, exist_ok=True)
-        ensure_database(uri, artifacts.as_uri())
+        if artifacts is not None:
+            ensure_database(uri, artifacts)
         client = MlflowClient(tracking_uri=uri, registry_uri=uri)
         known = client.get_experiment_by_name(experiment)
         if known is None:
-            experiment_id = client.create_experiment(experiment, (artifacts / experiment).as_uri())
+            experiment_id = client.create_experiment(
+                experiment, artifacts and f"{artifacts}/{quote(experiment)}"
+            )
         else:
             experiment_id = known.experiment_id
         key, value = identity

@@ -14,6 +14,7 @@ import yaml
 
 from configs.errors import UserError
 from infra.locks import locked
+from infra.services.foreign import mlflow_place
 from infra.tracking import TrackingError
 from infra.tracking.mlflow_store import ExternalModel, Measurements, RunStatus, TrackedRun
 from tasks.record.best import aliases_of, best_version, is_better, save_aliases
@@ -91,12 +92,10 @@ def _end_of(run: Run, failed: bool) -> RunStatus | None:
 
 
 def _open(run: Run) -> TrackedRun:
-    home = run.home
+    place = mlflow_place(run.home)
     steps = run.commits.steps()
     start_s = run.commits.read(steps[0]).created_at if steps else time.time()
-    tracked = TrackedRun.open(
-        home.mlflow_uri, home.mlflow / "artifacts", run.config.name, (_RUN_ID, run.id), start_s
-    )
+    tracked = TrackedRun.open(place.uri, place.artifacts, run.config.name, (_RUN_ID, run.id), start_s)
     config = run.config.model_dump(mode="json")
     tracked.describe(_flat(config), {"config.yaml": yaml.safe_dump(config, sort_keys=False)})
     if missing := _labels(run).items() - tracked.tags.items():
