@@ -40,7 +40,7 @@ def test_a_deployment_is_a_typed_form_on_a_schedule_and_its_worker_comes_up(
 ) -> None:
     services = Services(home)
     url = services.ensure_prefect(free_port())
-    assert deploy(config, "0 1 * * *", "UTC", home) == "nightly-rl/tiny-cpu"
+    assert deploy(config, "0 1 * * *", "UTC", home).name == "nightly-rl/tiny-cpu"
     assert deploy(config, "30 2 * * *", "Europe/Berlin", home) == "nightly-rl/tiny-cpu"
 
     found = deployed(url, "nightly-rl/tiny-cpu")
