@@ -58,6 +58,8 @@ def ledger(run_id: RunId, as_json: Json = False) -> None:
         print(json.dumps([record.model_dump(mode="json") for record in records], indent=1))
     else:
         console.print(ledger_table(records) if records else "none")
+        if records and (origin := records[0].origin):
+            console.print(f"version 0 is {origin}, hash {origin.hash}")
 
 
 @app.command(name="sync-mlflow")
