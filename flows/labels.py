@@ -33,7 +33,7 @@ def label(run: Run) -> None:
     }
     with get_client(sync_client=True) as client:
         known = client.read_flow_run(context.flow_run.id)
-        name = known.name if _typed(known) else title(run, datetime.now())
+        name = known.name if is_typed(known) else title(run, datetime.now())
         client.update_flow_run(known.id, name=name, tags=sorted({*known.tags, *tags}))
 
 
@@ -48,7 +48,7 @@ def run_id_of(flow_run: FlowRun) -> str | None:
     return next((tag.removeprefix(_RUN) for tag in flow_run.tags if tag.startswith(_RUN)), None)
 
 
-def _typed(flow_run: FlowRun) -> bool:
+def is_typed(flow_run: FlowRun) -> bool:
     """Whether a person gave the flow run its name; Prefect's own are of the kind of `lilac-parrot`."""
     return not flow_run.auto_scheduled and not set(flow_run.name.split("-")) <= _made_up_words()
 

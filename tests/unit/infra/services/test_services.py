@@ -151,9 +151,7 @@ def test_only_the_runs_of_a_killed_process_become_crashed(home: Home, url: str) 
 def test_a_killed_server_is_started_anew_on_the_same_database(home: Home, url: str) -> None:
     services = Services(home)
     api = PrefectApi(url)
-    known = {automation.name for automation in api.automations()}
     runs = len(flow_states(url))
-    assert len(known) == 2
     pid = status(services, "prefect").pid
     assert pid is not None
     psutil.Process(pid).kill()
@@ -162,7 +160,6 @@ def test_a_killed_server_is_started_anew_on_the_same_database(home: Home, url: s
     port = int(url.rsplit(":", 1)[1])
     assert services.ensure_prefect(port) == url
     assert status(services, "prefect").pid != pid
-    assert sorted(automation.name for automation in api.automations()) == sorted(known)
     assert len(flow_states(url)) == runs
     # What a killed flow left behind is cleaned up with it.
     assert set(flow_states(url)) == {"CRASHED"}
