@@ -56,11 +56,19 @@ def deploy(config: RunConfig, cron: str, timezone: str, home: Home) -> NewDeploy
         description=config.description or nightly_rl.description,
         concurrency_limit=None,  # Prefect forgets whose turn it is in a restart; the worker asks (turns.py)
         work_pool_name=WORK_POOL,
-        job_variables={"env": {"OVERNIGHT_HOME": str(home.root), "OMP_NUM_THREADS": "1"}},
+        job_variables={"env": _environment(home)},
         entrypoint_type=EntrypointType.MODULE_PATH,  # found wherever the worker runs
     )
     deployment.apply()
     return NewDeployment(f"{nightly_rl.name}/{config.name}", paused)
+
+
+def _environment(home: Home) -> dict[str, str]:
+    return {
+        "OVERNIGHT_HOME": str(home.root),
+        "OMP_NUM_THREADS": "1",
+        "PREFECT_CLIENT_MAX_RETRIES": "8",  # a night waits for a server that is restarted, up to 8 minutes
+    }
 
 
 def _check_schedule(cron: str, timezone: str) -> None:

@@ -52,3 +52,9 @@ def test_a_night_of_another_deployment_waits_for_its_turn_and_is_not_overtaken()
     first, second = night(B, 1), night(A, 2)
     assert take_turns([first], [night(A, 0)]) == Turns()
     assert take_turns([second, first], []).start == first
+
+
+def test_runs_that_are_no_nights_each_get_a_turn() -> None:
+    due = [Night(uuid4(), "evaluation", None, START + timedelta(minutes=minute)) for minute in (1, 0)]
+    assert take_turns(due, [Night(uuid4(), "evaluation", None, START)]) == Turns()
+    assert take_turns(due, []) == Turns(start=due[1])
