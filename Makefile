@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-parts test-runs test-sglang lint format chaos bench smollm2 sglang-env clean
+.PHONY: help demo test test-parts test-runs test-pages test-sglang lint format chaos bench smollm2 sglang-env clean
 
 help: ## List the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -22,6 +22,9 @@ test-parts: $(VENV)/installed ## The tests of all parts, half of `make test`
 
 test-runs: $(VENV)/installed ## Whole runs and what befalls them, the other half
 	$(BIN)/pytest tests/chaos tests/e2e
+
+test-pages: $(VENV)/installed ## What people see of it, in the machine's chromium; screenshots in .screenshots
+	$(BIN)/pytest tests/pages
 
 test-sglang: $(VENV)/installed $(SGLANG)/installed ## What a real SGLang server must pass, on this CPU (under 15 minutes)
 	$(BIN)/pytest --engines sglang tests/conformance tests/sglang

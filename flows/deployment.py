@@ -40,6 +40,7 @@ def deploy(config: RunConfig, cron: str, timezone: str, home: Home) -> NewDeploy
     """
     _check_schedule(cron, timezone)
     services = Services(home)
+    services.check()
     services.connect(services.ensure_prefect())
     check_alert_block(config.night.alert_block)
     _ensure_work_pool()

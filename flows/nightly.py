@@ -12,8 +12,9 @@ from flows.training import train_policy
 from infra.home import Home
 from tasks.cluster.preflight import preflight
 from tasks.provision import provision_cluster
+from tasks.record.lineage import open_run
 from tasks.record.run import Run
-from tasks.record.runs import RunBusy, exclusive, open_run
+from tasks.record.runs import RunBusy, exclusive
 from tasks.record_in_mlflow import record_in_mlflow
 from tasks.release import release_cluster
 from tasks.reporting.report import RunReport

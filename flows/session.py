@@ -69,7 +69,7 @@ def align(run: Run, layers: bool, console: Console) -> AlignmentReport:
 @contextmanager
 def _session(run: Run, console: Console, when_interrupted: str = "") -> Iterator[None]:
     services = Services(run.home)
-    services.check_ports()
+    services.check()
     prefect_url = services.ensure_prefect()
     mlflow_url = services.ensure_mlflow()
     services.connect(prefect_url)

@@ -29,7 +29,7 @@ def ledger_table(records: Sequence[VersionRecord]) -> Table:
 def _ledger_row(record: VersionRecord) -> dict[str, float | str | None]:
     return {
         "version": record.version,
-        "parent": record.parent,
+        "parent": record.parent if record.origin is None else str(record.origin),
         "step": record.step,
         "state": record.state,
         "hash": record.hash[:_HASH_DIGITS],

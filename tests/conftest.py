@@ -1,10 +1,11 @@
 """What tests of all kinds share: a real run of the tiny model to judge by, and an S3 server."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
-from tests.support.command import REFERENCE_STEPS, Overnight, overnight_in
+from tests.support.command import REFERENCE_STEPS, Overnight, forget_users_servers, overnight_in
 from tests.support.engines import SGLANG_PYTHON
 from tests.support.s3 import ENVIRONMENT, S3Server, running_s3
 
@@ -19,6 +20,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    forget_users_servers(os.environ)
     kinds = set(config.getoption("--engines").split(","))
     if unknown := kinds - {"embedded", "sglang"}:
         raise pytest.UsageError(f"--engines {', '.join(sorted(unknown))}: give embedded, sglang or both")

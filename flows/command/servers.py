@@ -1,12 +1,13 @@
 """Start, stop and find the Prefect and MLflow servers."""
 
+import shlex
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from flows.command.options import Json
-from flows.command.output import print_rows
+from flows.command.output import console, print_rows
 from infra.home import Home
 
 app = typer.Typer()
@@ -16,20 +17,25 @@ app = typer.Typer()
 def up(
     prefect_port: Annotated[int | None, typer.Option(help="Port of the Prefect server.")] = None,
     mlflow_port: Annotated[int | None, typer.Option(help="Port of the MLflow UI.")] = None,
+    as_json: Json = False,
 ) -> None:
-    """Start the Prefect server, its worker and the MLflow UI, or find them again."""
+    """Start the Prefect server, its worker and the MLflow UI, or find them again.
+
+    Your own servers are used where PREFECT_API_URL, your Prefect profile or MLFLOW_TRACKING_URI name them.
+    """
     from infra.services import Services
 
     services = Services(Home.find())
+    services.check(prefect_port, mlflow_port)
     services.ensure_prefect(prefect_port)
     services.ensure_mlflow(mlflow_port)
     services.ensure_worker()
-    status()
+    status(as_json)
 
 
 @app.command()
 def down() -> None:
-    """Stop the servers that `up`, `run` and `deploy` started; runs and records stay."""
+    """Stop the servers that `up`, `run` and `deploy` started, never your own; runs and records stay."""
     from infra.services import Services
 
     Services(Home.find()).stop_all()
@@ -37,8 +43,13 @@ def down() -> None:
 
 @app.command()
 def status(as_json: Json = False) -> None:
-    """Say which servers are up, and where."""
+    """Say which servers are up, where, and how `prefect` and `mlflow` commands reach them."""
     from infra.services import Services
 
-    rows = [asdict(service) for service in Services(Home.find()).status()]
-    print_rows(rows, rows, as_json)
+    services = Services(Home.find())
+    rows = [asdict(service) for service in services.status()]
+    variables = services.variables()
+    print_rows({"services": rows, "environment": variables}, rows, as_json)
+    if not as_json:
+        for name, value in variables.items():
+            console.print(f"export {name}={shlex.quote(value)}")

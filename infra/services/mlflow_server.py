@@ -1,4 +1,6 @@
-"""MLflow's UI in one process: `python -m infra.services.mlflow_server --store URI --artifacts DIR --port N`.
+"""MLflow's UI in one process: `python -m infra.services.mlflow_server --port N`.
+
+It is told its database by variables, since a command line is no place for a password.
 
 `mlflow server` does the same in two or three processes (a launcher, a job runner, a worker): 740 MB and
 6 s where this takes 260 MB and 3 s.
@@ -19,22 +21,26 @@ from mlflow.server.constants import (
 from infra.process import LOOPBACK
 from infra.tracking.database import ensure_database
 
+STORE = "OVERNIGHT_MLFLOW_STORE"
+"""Variable with the URI of the database."""
+ARTIFACTS = "OVERNIGHT_MLFLOW_ARTIFACTS"
+"""Variable with the root URI of artifacts."""
+
 
 def main() -> None:
     """Serve until terminated."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--store", required=True)
-    parser.add_argument("--artifacts", required=True)
     parser.add_argument("--port", type=int, required=True)
     arguments = parser.parse_args()
+    store, artifacts = os.environ[STORE], os.environ[ARTIFACTS]
     os.environ |= {
-        BACKEND_STORE_URI_ENV_VAR: arguments.store,
-        REGISTRY_STORE_URI_ENV_VAR: arguments.store,
-        ARTIFACT_ROOT_ENV_VAR: arguments.artifacts,
-        ARTIFACTS_DESTINATION_ENV_VAR: arguments.artifacts,
+        BACKEND_STORE_URI_ENV_VAR: store,
+        REGISTRY_STORE_URI_ENV_VAR: store,
+        ARTIFACT_ROOT_ENV_VAR: artifacts,
+        ARTIFACTS_DESTINATION_ENV_VAR: artifacts,
         SERVE_ARTIFACTS_ENV_VAR: "true",
     }
-    ensure_database(arguments.store, arguments.artifacts)
+    ensure_database(store, artifacts)
     uvicorn.run("mlflow.server.fastapi_app:app", host=LOOPBACK, port=arguments.port, log_level="warning")
 
 

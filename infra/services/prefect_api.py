@@ -1,13 +1,17 @@
-"""The few calls that services make to Prefect's REST API, each with a deadline."""
+"""The few calls that services make to Prefect's REST API, each with a deadline, by Prefect's own client."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import httpx
 from pydantic import BaseModel
 
 from infra.services.errors import ServiceError
+from infra.services.foreign import ForeignPrefect
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
 
 _PAGE = 200
 EndState = Literal["CRASHED", "CANCELLED"]
@@ -29,7 +33,7 @@ class FlowRun(BaseModel):
     name: str
     tags: list[str]
     state: State
-    deployment_id: str | None = None
+    work_pool_name: str | None = None
     labels: dict[str, Any] = {}
 
 
@@ -53,11 +57,22 @@ class Automation(BaseModel):
 
 
 class PrefectApi:
-    """A client of the server at `url` (without `/api`). Calls raise ServiceError when they fail."""
+    """A client of our own server at `url` (without `/api`), or of the `user`'s, with the user's credentials.
 
-    def __init__(self, url: str, timeout_s: float = 30) -> None:
-        self._url = f"{url}/api"
-        self._timeout_s = timeout_s
+    Calls raise ServiceError when they fail.
+    """
+
+    def __init__(self, url: str, timeout_s: float = 30, user: ForeignPrefect | None = None) -> None:
+        if user is None:
+            self._client = _client(f"{url}/api", timeout_s, trust_env=False)  # no proxy between
+            self._way_out = "start it with `overnight up`"
+        else:
+            self._client = _client(user.api_url, timeout_s, **_login(user.settings))
+            self._way_out = "start it, or unset PREFECT_API_URL (or the profile's) to use Overnight's own"
+
+    def check(self) -> None:
+        """ServiceError unless the server answers and takes the credentials."""
+        self._post("/work_pools/filter", {"limit": 1})
 
     def unfinished_flow_runs(
         self, tags: Sequence[str] = (), ids: Sequence[str] | None = None
@@ -109,19 +124,43 @@ class PrefectApi:
         return self._call("POST", path, body).json()
 
     def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> httpx.Response:
+        from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
         try:
-            response = httpx.request(
-                method, self._url + path, json=body, timeout=self._timeout_s, trust_env=False
-            )
-            return response.raise_for_status()
+            with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
+                response = self._client.request(method, path, json=body)  # type: ignore[arg-type]  # routes
+            return response
         except httpx.HTTPStatusError as error:
-            text = " ".join(error.response.text.split())[:300]
-            raise ServiceError(f"Prefect refused {path}: {error.response.status_code} {text}") from None
-        except httpx.HTTPError as error:
+            raise ServiceError(self._refusal(path, error.response)) from None
+        except (httpx.HTTPError, ValueError) as error:  # ValueError: what answers speaks no JSON
             raise ServiceError(
-                f"the Prefect server at {self._url} does not answer ({type(error).__name__}): "
-                "start it with `overnight up`"
+                f"the Prefect server at {self._client.api_url} does not answer ({type(error).__name__}): "
+                f"{self._way_out}"
             ) from None
+
+    def _refusal(self, path: str, response: httpx.Response) -> str:
+        if response.status_code in (401, 403):
+            return (
+                f"the Prefect server at {self._client.api_url} refuses the credentials: "
+                "set PREFECT_API_KEY or PREFECT_API_AUTH_STRING"
+            )
+        text = " ".join(response.text.split())[:300]
+        return f"Prefect refused {path}: {response.status_code} {text}"
+
+
+def _client(
+    api_url: str, timeout_s: float, *, trust_env: bool = True, **login: str | None
+) -> "SyncPrefectClient":
+    from prefect.client.orchestration import SyncPrefectClient
+
+    return SyncPrefectClient(api_url, **login, httpx_settings={"timeout": timeout_s, "trust_env": trust_env})
+
+
+def _login(settings: Mapping[str, str]) -> dict[str, str | None]:
+    return {
+        "api_key": settings.get("PREFECT_API_KEY"),
+        "auth_string": settings.get("PREFECT_API_AUTH_STRING"),
+    }
 
 
 def answers(url: str, timeout_s: float = 5) -> bool:

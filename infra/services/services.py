@@ -1,7 +1,8 @@
 """Prefect server, MLflow UI and Prefect worker of a state folder: started once, found by every command."""
 
-import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -9,16 +10,17 @@ import psutil
 
 from infra.detached import spawn_detached
 from infra.home import Home
-from infra.process import LOOPBACK, log_tail, port_is_free, stop_tree, wait_until
-from infra.services import crashes, programs
-from infra.services.environment import client_environment, connect
-from infra.services.errors import PortTakenError, ServiceError
+from infra.logs import begin_anew
+from infra.process import LOOPBACK, log_tail, stop_tree, wait_until
+from infra.services import crashes, ports, programs
+from infra.services.environment import connect, foreign_environment, own_environment
+from infra.services.errors import ServiceError
+from infra.services.foreign import MlflowPlace, foreign_prefect, mlflow_place
 from infra.services.prefect_api import PrefectApi, answers
 from infra.services.state import ServiceName, ServiceRecord, ServiceState
 
 _START_TIMEOUT_S = 240
-_PORT_RELEASE_S = 3
-"""How long the port of a server that was just killed may stay taken."""
+_STATUS_TIMEOUT_S = 5
 
 
 @dataclass(frozen=True)
@@ -29,84 +31,134 @@ class ServiceStatus:
     url: str | None
     """Where it is reached; for the worker, the Prefect server that it works for."""
     pid: int | None
-    state: Literal["up", "starting", "dead", "absent"]
-    """dead: it was started and its process is gone. absent: it was never started, or was stopped."""
+    state: Literal["up", "starting", "dead", "absent", "foreign", "unreachable"]
+    """dead: it was started and its process is gone. absent: it was never started, or was stopped.
+    foreign: the user's own server, which answers; unreachable: one that does not."""
 
 
 class Services:
-    """The servers of one state folder. They run on loopback and outlive the command that starts them."""
+    """The servers of one state folder. They run on loopback and outlive the command that starts them.
+
+    Where the user's settings name a Prefect or MLflow server of their own, it is used instead (`foreign.py`).
+    """
 
     def __init__(self, home: Home) -> None:
         self._home = home
         self._state = ServiceState(home.root)
 
-    def check_ports(self) -> None:
-        """PortTakenError when a server that is yet to be started could not have its port."""
-        if self._running("prefect") is None:
-            _port(None, "PREFECT", 4200)
-        if self._running("mlflow") is None:
-            _port(None, "MLFLOW", 5000)
+    def check(self, prefect_port: int | None = None, mlflow_port: int | None = None) -> None:
+        """ServiceError, before anything starts, when a server of the user cannot be reached or one of ours
+        could not have the port that is named for it."""
+        if (prefect := foreign_prefect(self._home)) is None:
+            self._check_port("prefect", prefect_port)
+        else:
+            _refuse_port("prefect", prefect_port, prefect.url)
+            PrefectApi(prefect.url, user=prefect).check()
+        place = mlflow_place(self._home)
+        if place.is_server:
+            _refuse_port("mlflow", mlflow_port, place.shown)
+        else:
+            self._check_port("mlflow", mlflow_port)
+        _check_mlflow(place)
 
     def ensure_prefect(self, port: int | None = None) -> str:
         """URL of the Prefect server, which is up when this returns, dead flow runs marked as such.
 
-        One that already runs is taken whatever its port; else it is started on `port`,
-        $OVERNIGHT_PREFECT_PORT or 4200. PortTakenError, or ServiceError when it does not come up.
+        A foreign one is taken as it is, and one of ours that runs, too. Else it is started on `port`,
+        $OVERNIGHT_PREFECT_PORT, or one that is free, 4200 if it is. PortTakenError; ServiceError when it does
+        not come up or answer, or runs on another port than the one named.
         """
-        with self._state.locked():
-            record = self._running("prefect") or self._start_prefect(_port(port, "PREFECT", 4200))
-        self._wait_until_up("prefect", record)
-        api = PrefectApi(record.url)
+        if foreign := foreign_prefect(self._home):
+            _refuse_port("prefect", port, foreign.url)
+            url, api = foreign.url, PrefectApi(foreign.url, user=foreign)
+            api.check()
+        else:
+            with self._state.locked():
+                record = self._running("prefect", port) or self._start_prefect(port)
+            self._wait_until_up("prefect", record)
+            url, api = record.url, PrefectApi(record.url)
         crashes.forget_heartbeat_automations(api)
         crashes.mark_crashed(api)
-        return record.url
+        return url
 
     def ensure_mlflow(self, port: int | None = None, wait: bool = False) -> str:
         """URL of the MLflow UI; without `wait` it may still be starting.
 
         Ports and errors as for `ensure_prefect`, with $OVERNIGHT_MLFLOW_PORT and 5000.
         """
+        place = mlflow_place(self._home)
+        if place.is_server:
+            _refuse_port("mlflow", port, place.shown)
+            _check_mlflow(place)
+            return place.shown
         with self._state.locked():
-            record = self._running("mlflow") or self._start_mlflow(_port(port, "MLFLOW", 5000))
+            record = self._running("mlflow", port)
+            if record and record.mlflow != place.shown:  # it shows another database
+                stop_tree(record.process.pid)
+                record = None
+            record = record or self._start_mlflow(place, port)
         if wait:
             self._wait_until_up("mlflow", record)
         return record.url
 
     def ensure_worker(self) -> None:
-        """Start the worker of the work pool unless it runs; it is ready some seconds after this returns."""
-        prefect_url = self.ensure_prefect()
+        """Start the worker of the work pool unless it runs; it is ready some seconds after this returns.
+
+        ServiceError when the one that runs has its nights write to another MLflow.
+        """
+        prefect_url, place = self.ensure_prefect(), mlflow_place(self._home)
         with self._state.locked():
             record = self._running("worker")
             if record and record.url != prefect_url:
                 stop_tree(record.process.pid)
                 record = None
             if record is None:
-                environment = programs.worker_environment(self._home, prefect_url)
-                self._start("worker", programs.worker_command(), environment, prefect_url)
+                environment = programs.worker_environment(self.client_environment(prefect_url), place)
+                self._start("worker", programs.worker_command, environment, prefect_url, place.shown)
+            elif record.mlflow != place.shown:
+                raise ServiceError(
+                    f"the worker that runs has its nights write to {record.mlflow}, not to {place.shown}: "
+                    "run `overnight down`, then this again"
+                )
 
     def status(self) -> list[ServiceStatus]:
         """How each service is; answers within some seconds also when a server hangs."""
-        records = self._state.read()
-        return [self._status(name, records.get(name)) for name in ("prefect", "mlflow", "worker")]
+        return [self._prefect_status(), self._mlflow_status(), self._own_status("worker")]
+
+    def variables(self) -> dict[str, str]:
+        """What `prefect` and `mlflow` commands need in their environment to reach the servers that run."""
+        prefect, place, records = foreign_prefect(self._home), mlflow_place(self._home), self._state.read()
+        variables: dict[str, str] = {}
+        if prefect:
+            variables["PREFECT_API_URL"] = prefect.api_url
+        elif (record := records.get("prefect")) and record.runs:
+            variables["PREFECT_API_URL"] = f"{record.url}/api"
+        if place.is_server:
+            variables["MLFLOW_TRACKING_URI"] = place.shown
+        elif (record := records.get("mlflow")) and record.runs:
+            variables["MLFLOW_TRACKING_URI"] = record.url
+        return variables
 
     def stop_all(self) -> None:
-        """Stop every service, the flows that the worker started included; fine when none runs."""
+        """Stop every service that we started, the flows of the worker included; fine when none runs."""
         with self._state.locked():
             records = self._state.read()
             for name in ("worker", "mlflow", "prefect"):
                 record = records.get(name)
-                if record is not None:
+                if record is not None and not record.stopped:
                     if record.process.alive:
                         stop_tree(record.process.pid)
-                    self._state.drop(name)
+                    self._state.put(name, record.model_copy(update={"stopped": True}))
 
     def client_environment(self, url: str) -> dict[str, str]:
         """Variables that a process needs to run flows against the Prefect server at `url`."""
-        return client_environment(self._home, url)
+        if (foreign := foreign_prefect(self._home)) and foreign.url == url:
+            return foreign_environment(self._home, foreign.settings)
+        return own_environment(self._home, url)
 
     def connect(self, url: str) -> None:
         """Make this process use the Prefect server at `url`; see `infra.services.environment.connect`."""
-        connect(self._home, url)
+        connect(self.client_environment(url))
 
     def mark_crashed(self, *tags: str) -> list[str]:
         """End the unfinished flow runs that carry all the tags as Crashed where their process is gone.
@@ -114,32 +166,55 @@ class Services:
         Returns their names. A run is judged by its process tag (`process_tag()`), so a live one is never
         touched. ServiceError when the Prefect server does not run.
         """
+        if foreign := foreign_prefect(self._home):
+            return crashes.mark_crashed(PrefectApi(foreign.url, user=foreign), tags)
         record = self._running("prefect")
         if record is None:
             raise ServiceError("the Prefect server does not run: start it with `overnight up`")
         return crashes.mark_crashed(PrefectApi(record.url), tags)
 
-    def _running(self, name: ServiceName) -> ServiceRecord | None:
+    def _running(self, name: ServiceName, port: int | None = None) -> ServiceRecord | None:
         record = self._state.read().get(name)
-        return record if record and record.process.alive else None
+        if record is None or not record.runs:
+            return None
+        if name != "worker":
+            ports.check_runs_there(name, port, record.url)
+        return record
 
-    def _start_prefect(self, port: int) -> ServiceRecord:
-        environment = programs.prefect_environment(self._home)
-        return self._start("prefect", programs.prefect_command(port), environment, _local(port))
+    def _check_port(self, name: ports.Server, option: int | None) -> None:
+        if self._running(name, option) is None:
+            ports.free_port(name, option, self._last_url(name))
 
-    def _start_mlflow(self, port: int) -> ServiceRecord:
+    def _last_url(self, name: ServiceName) -> str | None:
+        record = self._state.read().get(name)
+        return record.url if record else None
+
+    def _start_prefect(self, port: int | None) -> ServiceRecord:
+        number = ports.free_port("prefect", port, self._last_url("prefect"))
+        environment = programs.prefect_environment(self._home, _local(number))
+        return self._start("prefect", partial(programs.prefect_command, number), environment, _local(number))
+
+    def _start_mlflow(self, place: MlflowPlace, port: int | None) -> ServiceRecord:
         self._home.mlflow.mkdir(parents=True, exist_ok=True)
-        environment = programs.mlflow_environment()
-        return self._start("mlflow", programs.mlflow_command(self._home, port), environment, _local(port))
+        number = ports.free_port("mlflow", port, self._last_url("mlflow"))
+        command, environment = partial(programs.mlflow_command, number), programs.mlflow_environment(place)
+        return self._start("mlflow", command, environment, _local(number), place.shown)
 
     def _start(
-        self, name: ServiceName, command: list[str], environment: dict[str, str], url: str
+        self,
+        name: ServiceName,
+        command: Callable[[Path], list[str]],
+        environment: dict[str, str],
+        url: str,
+        mlflow: str = "",
     ) -> ServiceRecord:
+        log = self._log(name)
+        begin_anew(log)
         try:
-            process = spawn_detached(command, environment, self._log(name))
+            process = spawn_detached(command(log), environment, log)
         except psutil.NoSuchProcess:
-            raise ServiceError(f"{name} ended at once; its log: {log_tail(self._log(name))}") from None
-        record = ServiceRecord(process=process, url=url)
+            raise ServiceError(f"{name} ended at once; its log: {log_tail(log)}") from None
+        record = ServiceRecord(process=process, url=url, mlflow=mlflow)
         self._state.put(name, record)
         return record
 
@@ -147,7 +222,7 @@ class Services:
         def up() -> bool:
             if not record.process.alive:
                 raise ServiceError(f"{name} ended while starting; its log: {log_tail(self._log(name))}")
-            return _answers(name, record)
+            return self._answers(name, record)
 
         try:
             wait_until(up, _START_TIMEOUT_S, name)
@@ -157,51 +232,76 @@ class Services:
                 f"and try again; its log: {log_tail(self._log(name))}"
             ) from None
 
-    def _status(self, name: ServiceName, record: ServiceRecord | None) -> ServiceStatus:
-        if record is None:
+    def _prefect_status(self) -> ServiceStatus:
+        foreign = foreign_prefect(self._home)
+        if foreign is None:
+            return self._own_status("prefect")
+        api = PrefectApi(foreign.url, _STATUS_TIMEOUT_S, foreign)
+        return _foreign_status("prefect", foreign.url, api.check)
+
+    def _mlflow_status(self) -> ServiceStatus:
+        place = mlflow_place(self._home)
+        if not place.is_server:
+            return self._own_status("mlflow")
+        return _foreign_status("mlflow", place.shown, lambda: _check_mlflow(place))
+
+    def _own_status(self, name: ServiceName) -> ServiceStatus:
+        record = self._state.read().get(name)
+        if record is None or record.stopped:
             return ServiceStatus(name, None, None, "absent")
         if not record.process.alive:
             return ServiceStatus(name, record.url, None, "dead")
-        state: Literal["up", "starting"] = "up" if _answers(name, record) else "starting"
+        state: Literal["up", "starting"] = "up" if self._answers(name, record) else "starting"
         return ServiceStatus(name, record.url, record.process.pid, state)
+
+    def _answers(self, name: ServiceName, record: ServiceRecord) -> bool:
+        match name:
+            case "prefect":
+                return answers(f"{record.url}/api/health")
+            case "mlflow":
+                return answers(f"{record.url}/health")
+            case "worker":
+                return self._worker_has_reported(record)
+
+    def _worker_has_reported(self, record: ServiceRecord) -> bool:
+        foreign = foreign_prefect(self._home)
+        user = foreign if foreign and foreign.url == record.url else None
+        try:
+            workers = PrefectApi(record.url, _STATUS_TIMEOUT_S, user).workers(programs.WORK_POOL)
+        except ServiceError:
+            return False
+        return any(worker.last_heartbeat_time.timestamp() >= record.process.created for worker in workers)
 
     def _log(self, name: ServiceName) -> Path:
         return self._home.logs / f"{name}.log"
 
 
-def _answers(name: ServiceName, record: ServiceRecord) -> bool:
-    match name:
-        case "prefect":
-            return answers(f"{record.url}/api/health")
-        case "mlflow":
-            return answers(f"{record.url}/health")
-        case "worker":
-            return _worker_has_reported(record)
-
-
-def _worker_has_reported(record: ServiceRecord) -> bool:
+def _foreign_status(name: ServiceName, url: str, check: Callable[[], None]) -> ServiceStatus:
     try:
-        workers = PrefectApi(record.url, timeout_s=5).workers(programs.WORK_POOL)
+        check()
     except ServiceError:
-        return False
-    return any(worker.last_heartbeat_time.timestamp() >= record.process.created for worker in workers)
+        return ServiceStatus(name, url, None, "unreachable")
+    return ServiceStatus(name, url, None, "foreign")
+
+
+def _check_mlflow(place: MlflowPlace) -> None:
+    """ServiceError when the server or database that MLFLOW_TRACKING_URI names cannot be reached."""
+    if place.uri.startswith("sqlite"):
+        return
+    from infra.tracking import TrackingError, reach  # imports MLflow, which takes a second
+
+    try:
+        (reach.check_server if place.is_server else reach.check_database)(place.uri)
+    except TrackingError as error:
+        raise ServiceError(
+            f"MLflow at {place.shown} cannot be reached: start it, or set MLFLOW_TRACKING_URI anew; {error}"
+        ) from None
+
+
+def _refuse_port(server: ports.Server, option: int | None, url: str) -> None:
+    if option is not None:
+        raise ServiceError(f"yours at {url} is used: leave out --{server}-port, which is for Overnight's own")
 
 
 def _local(port: int) -> str:
     return f"http://{LOOPBACK}:{port}"
-
-
-def _port(explicit: int | None, service: Literal["PREFECT", "MLFLOW"], default: int) -> int:
-    """The port to start a service on: the explicit one, the environment's or the default, if it is free."""
-    variable = f"OVERNIGHT_{service}_PORT"
-    text = str(explicit or os.environ.get(variable) or default)
-    if not text.isdecimal() or not 1 <= int(text) <= 65535:
-        raise ServiceError(f"{variable} is {text!r}: set it to a port number, 1 to 65535")
-    try:
-        wait_until(lambda: port_is_free(int(text)), _PORT_RELEASE_S, "the port")
-    except TimeoutError:
-        option = f"--{service.lower()}-port"
-        raise PortTakenError(
-            f"port {text} is taken by another program: set {variable} (or {option}) to a free one"
-        ) from None
-    return int(text)

@@ -25,6 +25,15 @@ class ServiceRecord(BaseModel):
     process: ProcessRef
     url: str
     """Where it is reached; for the worker, the Prefect server that it works for."""
+    mlflow: str = ""
+    """Where MLflow's records go, without a password: what the UI shows, and the worker's nights write to."""
+    stopped: bool = False
+    """It was stopped on purpose. Its record stays, so that it comes back on its port."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether its process lives."""
+        return not self.stopped and self.process.alive
 
 
 _RECORDS: TypeAdapter[dict[ServiceName, ServiceRecord]] = TypeAdapter(dict[ServiceName, ServiceRecord])
@@ -51,10 +60,6 @@ class ServiceState:
     def put(self, name: ServiceName, record: ServiceRecord) -> None:
         """Remember a service. Hold the lock."""
         self._write({**self.read(), name: record})
-
-    def drop(self, name: ServiceName) -> None:
-        """Forget a service. Hold the lock."""
-        self._write({key: record for key, record in self.read().items() if key != name})
 
     @contextmanager
     def locked(self) -> Iterator[None]:

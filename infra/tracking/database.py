@@ -9,6 +9,7 @@ from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
 from infra.locks import locked
 from infra.tracking import TrackingError
+from infra.tracking.reach import check_database
 
 _SCHEME = "sqlite:///"
 _TIMEOUT_S = 120
@@ -16,10 +17,13 @@ _TIMEOUT_S = 120
 
 def ensure_database(uri: str, artifacts: str) -> None:
     """Make the database of a sqlite URI unless it is there; `artifacts` is where its default experiment
-    keeps files.
+    keeps files. Others MLflow makes itself, in transactions; they only have to be reached.
 
-    TrackingError when another process is at it for too long.
+    TrackingError when one cannot be, or another process is at it for too long.
     """
+    if not uri.startswith(_SCHEME):
+        check_database(uri)
+        return
     file = Path(uri.removeprefix(_SCHEME))
     if file.exists():
         return

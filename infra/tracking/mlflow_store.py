@@ -6,8 +6,8 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
 from matplotlib.figure import Figure
 from mlflow import MlflowClient
@@ -69,19 +69,21 @@ class TrackedRun:
     @classmethod
     @_typed_errors()
     def open(
-        cls, uri: str, artifacts: Path, experiment: str, identity: tuple[str, str], start_s: float
+        cls, uri: str, artifacts: str | None, experiment: str, identity: tuple[str, str], start_s: float
     ) -> "TrackedRun":
         """The run of an experiment that carries the tag `identity` (key, value); created when there is none.
 
-        `artifacts` is the artifact folder of a new experiment, `start_s` the Unix time at which a new run
-        began. Two processes must not do this at once.
+        `artifacts` is the root URI of a new experiment's artifacts, None where `uri` is a server that knows
+        its own; `start_s` is the Unix time at which a new run began. Two processes must not do this at once.
         """
-        artifacts.mkdir(parents=True, exist_ok=True)
-        ensure_database(uri, artifacts.as_uri())
+        if artifacts is not None:
+            ensure_database(uri, artifacts)
         client = MlflowClient(tracking_uri=uri, registry_uri=uri)
         known = client.get_experiment_by_name(experiment)
         if known is None:
-            experiment_id = client.create_experiment(experiment, (artifacts / experiment).as_uri())
+            experiment_id = client.create_experiment(
+                experiment, artifacts and f"{artifacts}/{quote(experiment)}"
+            )
         else:
             experiment_id = known.experiment_id
         key, value = identity
@@ -182,8 +184,8 @@ class TrackedRun:
             self._client.set_terminated(self.id, status=status, end_time=end)
 
     @_typed_errors()
-    def register(self, registry: str, model_id: str, source: str, alias: str) -> None:
-        """Make a LoggedModel a version of a registered model, unless it is one, and point `alias` at it.
+    def register(self, registry: str, model_id: str, source: str, alias: str | None = None) -> None:
+        """Make a LoggedModel a version of a registered model, unless it is one, and point an alias at it.
 
         `source` is the URI of its files, which are not copied. MLflow keeps the alias `latest` for itself.
         """
@@ -195,7 +197,24 @@ class TrackedRun:
             number = self._client.create_model_version(
                 registry, source, run_id=self.id, model_id=model_id, tags={"model_id": model_id}
             ).version
-        self._client.set_registered_model_alias(registry, alias, number)
+        if alias is not None:
+            self._client.set_registered_model_alias(registry, alias, number)
+
+    @_typed_errors()
+    def aliased(self, registry: str, alias: str) -> Mapping[str, str] | None:
+        """Tags of the LoggedModel that an alias of a registered model points at; None while it points at
+        nothing, empty where that is no LoggedModel any more."""
+        found = self._client.search_registered_models(f"name = '{registry}'")
+        number = found[0].aliases.get(alias) if found else None
+        if number is None:
+            return None
+        model_id = self._client.get_model_version(registry, number).tags.get("model_id")
+        try:
+            return self._client.get_logged_model(model_id).tags if model_id else {}
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            return {}
 
     def _unlinked(self, models: Sequence[ExternalModel]) -> dict[str, str]:
         """Model id by name of models that a killed process created without linking them to the run."""

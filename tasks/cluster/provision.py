@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import ray
 
+from tasks.cluster.beginning import beginning_model
 from tasks.fleet.engines import Fleet, stop_fleets
-from tasks.model.stored import store_model
 from tasks.record.run import Run
 from tasks.record.versions import exported_versions
 from tasks.reporting.tracking import TRACKER, TrackingActor
@@ -22,7 +22,7 @@ def provision(run: Run, trainer: bool = True) -> None:
     """
     needed = trainer or run.config.evaluation.engines is None
     run.config.cluster.build(run.home).start()
-    model_key = store_model(run)
+    model_key = beginning_model(run)
     weights = _starting_weights(run, model_key) if needed else None
     ray.remote(TrackingActor).options(
         name=TRACKER, namespace=run.namespace, get_if_exists=True, lifetime="detached", num_cpus=0

@@ -45,11 +45,16 @@ def store_folder(run: Run, source: Path) -> str:
             (scratch / path.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, scratch / path.relative_to(source))
         run.store.upload(key, scratch)
-    try:
-        run.store.create(_record_key(run), StoredModel(key=key).model_dump_json().encode())
-    except KeyExistsError:
-        return model_key(run)
-    return key
+    return _kept(run, key)
+
+
+def take_folder(run: Run, folder: Path) -> str:
+    """The same with a scratch folder of the run's store, which is gone then."""
+    key = f"{MODELS}/{_digest(folder)}"
+    if key not in run.store.list_folders(MODELS):
+        run.store.upload(key, folder)
+    folders.delete(folder)
+    return _kept(run, key)
 
 
 def model_key(run: Run) -> str:
@@ -60,6 +65,14 @@ def model_key(run: Run) -> str:
 def stored_model(run: Run) -> Path:
     """Folder of the run's model on this machine, fetched where it is not here."""
     return run.store.local(model_key(run))
+
+
+def _kept(run: Run, key: str) -> str:
+    try:
+        run.store.create(_record_key(run), StoredModel(key=key).model_dump_json().encode())
+    except KeyExistsError:
+        return model_key(run)
+    return key
 
 
 def _digest(folder: Path) -> str:

@@ -1,11 +1,15 @@
 """Which version of a run is the best one, and which names point at its versions."""
 
 import json
+import logging
 
 from infra.store.base import KeyMissingError
-from tasks.record.evaluations import HELD_OUT, read_reports
+from tasks.record.evaluation_report import EvaluationReport
+from tasks.record.evaluations import HELD_OUT, find_report, read_reports
 from tasks.record.run import Run
 from tasks.record.versions import exported_versions, read_version
+
+log = logging.getLogger(__name__)
 
 
 def best_version(run: Run) -> int | None:
@@ -24,6 +28,40 @@ def best_version(run: Run) -> int | None:
     return newest.version if newest else None
 
 
+def is_better(run: Run, champion: Run, version: int) -> bool:
+    """Whether the best version of a run is better than a version of another run, or one of its own.
+
+    That goes by avg@k on held-out problems. A run that began from the champion has evaluated it as its own
+    version 0, which counts, so that new evaluation settings are no matter. What was never evaluated is
+    beaten by all and beats nothing. What was evaluated otherwise (problems, samples, temperature, length or
+    reward) is not compared: the champion stays, and a warning says so.
+    """
+    mine = best_version(run)
+    if mine is None or run.id == champion.id:
+        return mine is not None
+    origin = run.origin
+    if origin and (origin.run, origin.version) == (champion.id, version) and _held_out(run, 0):
+        champion, version = run, 0
+    ours, theirs = _held_out(run, mine), _held_out(champion, version)
+    if ours is None or theirs is None:
+        return theirs is None
+    if _measure(run, ours) != _measure(champion, theirs):
+        log.warning(
+            "%s@%d stays the best version: %s was evaluated otherwise, so nothing says that it is better; "
+            "evaluate both by the same settings",
+            champion.id,
+            version,
+            run.id,
+        )
+        return False
+    return ours.avg_at_k > theirs.avg_at_k
+
+
+def inherited_versions(run: Run) -> list[int]:
+    """Versions of the run that nights of its lineage began from; their weights are kept."""
+    return run.numbers("heirs")
+
+
 def aliases_of(run: Run) -> dict[str, int]:
     """Aliases of MLflow's registry that were given to versions of the run; their weights are kept."""
     try:
@@ -35,6 +73,18 @@ def aliases_of(run: Run) -> dict[str, int]:
 def save_aliases(run: Run, aliases: dict[str, int]) -> None:
     """Keep which versions have an alias, in place of what was kept before."""
     run.store.replace(_key(run), json.dumps(aliases).encode())
+
+
+def _held_out(run: Run, version: int) -> EvaluationReport | None:
+    return find_report(run, version, HELD_OUT)
+
+
+def _measure(run: Run, report: EvaluationReport) -> object:
+    """What accuracies must have in common to be compared."""
+    settings, config = report.settings, run.config
+    longest = settings.max_new_tokens or config.rollout.max_new_tokens
+    problems = [(problem.id, problem.answer) for problem in report.problems]
+    return problems, config.problems, config.reward, settings.samples, settings.temperature, longest
 
 
 def _is_committed(run: Run, version: int) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Literal
 
-Numbered = Literal["checkpoints", "deltas", "evaluations", "steps", "versions", "weights"]
+Numbered = Literal["checkpoints", "deltas", "evaluations", "heirs", "steps", "versions", "weights"]
 """Folders of a run in which each entry's name begins with the number of a step or a version."""
 
 

@@ -13,6 +13,7 @@ from infra.store import open_store
 from infra.store.base import Store
 from tasks.record.commits import CommitLog
 from tasks.record.keys import Numbered, numbered_key, numbers_in, run_key
+from tasks.record.night import Night, Origin
 
 MODELS = "models"
 """Folder of the store for what its runs start from, and no run's id."""
@@ -31,6 +32,8 @@ class Run(BaseModel):
     config: RunConfig
     home: Home
     """The state folder."""
+    night: Night | None = None
+    """Its place in a lineage; None for a run that was started by hand."""
 
     @cached_property
     def store(self) -> Store:
@@ -46,6 +49,11 @@ class Run(BaseModel):
     def namespace(self) -> str:
         """Ray namespace of the run's actors."""
         return f"overnight-{self.id}"
+
+    @property
+    def origin(self) -> Origin | None:
+        """The version of an earlier run that is this one's version 0; None where that is `config.model`."""
+        return self.night.origin if self.night else None
 
     def remaining_steps(self) -> range:
         """Step numbers still to do; steps count from 1, step 0 is the initial weights."""

@@ -20,6 +20,7 @@ from infra.store import open_store
 from infra.store.base import KeyExistsError, KeyMissingError, Store
 from infra.store.local import LocalStore
 from tasks.record.keys import run_key
+from tasks.record.night import Night
 from tasks.record.run import MODELS, Run
 from tasks.record.stored import Document, Record, create_record, read_record, replace_record
 
@@ -45,6 +46,8 @@ class RunDocument(Record):
 
     schema_number = 2
     config: RunConfig
+    night: Night | None = None
+    """The run's place in a lineage; None for a run that was started by hand, or by a release without them."""
 
     @classmethod
     def upgraded(cls, document: Document) -> Document:
@@ -52,29 +55,30 @@ class RunDocument(Record):
         return {"config": document}
 
 
-def create_run(config: RunConfig, home: Home, run_id: str | None = None) -> Run:
+def create_run(config: RunConfig, home: Home, run_id: str | None = None, night: Night | None = None) -> Run:
     """A new run, or the one of that id when its configuration is the same; RunError when it is another."""
-    run = Run(id=run_id or _fresh_id(config.name, home), config=config, home=home)
+    run = Run(id=run_id or _fresh_id(config.name, home), config=config, home=home, night=night)
     if not run.id.replace("-", "").replace("_", "").replace(".", "").isalnum() or run.id[0] in ".-":
         raise RunError(f"run id {run.id!r}: use letters, digits, dashes, dots and underscores")
     if run.id == MODELS:
         raise RunError(f"run id {run.id}: the store keeps models under that name: choose another --run-id")
     if run.id in _ids(home) and _store_of(run.id, home) != config.store:
         raise RunError(f"run {run.id} is kept in another store: choose another --run-id")
-    stored = config
+    stored = RunDocument(config=config, night=night)
     try:
-        create_record(run.store, run.record_key("run.json"), RunDocument(config=config))
+        create_record(run.store, run.record_key("run.json"), stored)
     except KeyExistsError:
-        stored = _stored_config(run.store, run.id)
+        stored = _stored(run.store, run.id)
     with contextlib.suppress(KeyExistsError):  # a run that is known here already
         LocalStore(home.registry).create(f"{run.id}.json", config.store.model_dump_json().encode())
-    if stored != config:
+    if stored.config != config:
         raise RunError(
             f"run {run.id} exists with another configuration: choose another --run-id, "
             f"or continue it with `overnight resume {run.id}`"
         )
-    require_not_abandoned(run)
-    return run
+    found = run.model_copy(update={"night": stored.night})
+    require_not_abandoned(found)
+    return found
 
 
 def require_not_abandoned(run: Run) -> None:
@@ -98,8 +102,8 @@ def load_run(run_id: str, home: Home) -> Run:
     if run_id not in _ids(home):
         known = ", ".join(_ids(home)) or "none"
         raise RunError(f"no run {run_id} under {home.root}: known runs are {known}")
-    store = open_store(_store_of(run_id, home), home)
-    return Run(id=run_id, config=_stored_config(store, run_id), home=home)
+    stored = _stored(open_store(_store_of(run_id, home), home), run_id)
+    return Run(id=run_id, config=stored.config, home=home, night=stored.night)
 
 
 def newest_version(run: Run) -> int:
@@ -130,7 +134,8 @@ def revise_run(run: Run, overrides: list[str]) -> Run:
         )
     if revised.config.trainer != run.config.trainer:
         _check_trainer(run, revised.config.trainer)
-    replace_record(run.store, run.record_key("run.json"), RunDocument(config=revised.config))
+    document = RunDocument(config=revised.config, night=run.night)
+    replace_record(run.store, run.record_key("run.json"), document)
     return revised
 
 
@@ -164,17 +169,6 @@ def _store_of(run_id: str, home: Home) -> StoreConfig:
         raise RunError(f"run {run_id}: registry/{run_id}.json is broken: remove it") from None
 
 
-def open_run(config: RunConfig, home: Home, run_id: str | None) -> Run:
-    """What a schedule works on: the run of that id, else the newest unfinished one of this configuration,
-    else a new one."""
-    if run_id is None:
-        runs = [run for run in all_runs(home) if run.config == config]
-        unfinished = [run for run in runs if not run.is_finished and not run.is_abandoned]
-        if unfinished:
-            return unfinished[-1]
-    return create_run(config, home, run_id)
-
-
 def exclusive(run: Run) -> AbstractContextManager[None]:
     """Hold the run for this process; RunBusy when another has it. Its death lets go of it."""
     return locked(
@@ -184,9 +178,9 @@ def exclusive(run: Run) -> AbstractContextManager[None]:
     )
 
 
-def _stored_config(store: Store, run_id: str) -> RunConfig:
+def _stored(store: Store, run_id: str) -> RunDocument:
     try:
-        return read_record(store, run_key(run_id, "run.json"), RunDocument).config
+        return read_record(store, run_key(run_id, "run.json"), RunDocument)
     except KeyMissingError:
         raise RunError(
             f"run {run_id} is gone from its store: remove registry/{run_id}.json to forget it"

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict
 from tasks.record.commits import StepCommit, credits_of
 from tasks.record.credit import VersionCredit
 from tasks.record.evaluations import metrics_by_version
+from tasks.record.night import Origin
 from tasks.record.run import Run
 from tasks.record.stored import RecordUnreadable
 from tasks.record.versions import read_version, staged_numbers
@@ -22,6 +23,8 @@ class VersionRecord(BaseModel):
     version: int
     parent: int | None
     """Version that training started from; None for the initial weights."""
+    origin: Origin | None = None
+    """Of version 0, the version of an earlier run that it is; None where the run began from its model."""
     step: int
     hash: str
     """Content hash of the weights, as every engine reported it."""
@@ -79,7 +82,8 @@ def read_ledger(run: Run) -> list[VersionRecord]:
                 f"committed {commit.weights.hash}: the run store was changed by hand"
             )
         state: State = "staged" if commit is None else "published" if commit is commits[-1] else "retired"
-        records.append(_record(weights, state, commit, credited.get(number), evaluated.get(number)))
+        record = _record(weights, state, commit, credited.get(number), evaluated.get(number))
+        records.append(record.model_copy(update={"origin": run.origin}) if number == 0 else record)
     return records
 
 

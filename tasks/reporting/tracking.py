@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Set
@@ -11,21 +12,27 @@ from typing import Any
 
 import yaml
 
+from configs.errors import UserError
 from infra.locks import locked
+from infra.services.foreign import mlflow_place
 from infra.tracking import TrackingError
 from infra.tracking.mlflow_store import ExternalModel, Measurements, RunStatus, TrackedRun
-from tasks.record.best import aliases_of, best_version, save_aliases
+from tasks.record.best import aliases_of, best_version, is_better, save_aliases
 from tasks.record.commits import StepCommit, credits_of
 from tasks.record.evaluation_report import EvaluationReport
 from tasks.record.evaluations import report_keys
 from tasks.record.run import Run
+from tasks.record.runs import load_run
 from tasks.record.stored import read_record
 from tasks.reporting.plots import plots
+
+log = logging.getLogger(__name__)
 
 TRACKER = "tracker"
 """Name of the run's tracking actor."""
 
 _RUN_ID = "overnight.run_id"
+_VERSION = "overnight.version"
 _PROJECTED = "overnight.projected_step"
 _EVALUATION = "overnight.evaluation"
 _LOCK_TIMEOUT_S = 60
@@ -60,7 +67,8 @@ def finish_run(run: Run, failed: bool = False) -> None:
     abandoned (there it is KILLED).
 
     When a run gets all its steps, its newest and its best version become versions of the registered model
-    `config.name`, under the aliases `newest` and `best`. TrackingError when MLflow is down.
+    `config.name`: with the alias `newest` unless another run has a newer one, and with `best` if it is better
+    than the one that has it (`is_better`). TrackingError when MLflow is down.
     """
     with _alone(run):
         tracked = _open(run)
@@ -84,15 +92,27 @@ def _end_of(run: Run, failed: bool) -> RunStatus | None:
 
 
 def _open(run: Run) -> TrackedRun:
-    home = run.home
+    place = mlflow_place(run.home)
     steps = run.commits.steps()
     start_s = run.commits.read(steps[0]).created_at if steps else time.time()
-    tracked = TrackedRun.open(
-        home.mlflow_uri, home.mlflow / "artifacts", run.config.name, (_RUN_ID, run.id), start_s
-    )
+    tracked = TrackedRun.open(place.uri, place.artifacts, run.config.name, (_RUN_ID, run.id), start_s)
     config = run.config.model_dump(mode="json")
     tracked.describe(_flat(config), {"config.yaml": yaml.safe_dump(config, sort_keys=False)})
+    if missing := _labels(run).items() - tracked.tags.items():
+        tracked.tag(dict(missing))
     return tracked
+
+
+def _labels(run: Run) -> dict[str, str]:
+    """Tags to find runs by. The configuration's is the same for all nights of one."""
+    asked = run.night.asked if run.night else run.config
+    labels = {
+        "overnight.model": " ".join(str(value) for value in asked.model.model_dump().values()),
+        "overnight.configuration": hashlib.sha256(asked.model_dump_json().encode()).hexdigest()[:16],
+    }
+    if run.night:
+        labels |= {"overnight.lineage": run.night.lineage, "overnight.night": str(run.night.number)}
+    return labels | ({"overnight.parent": str(run.origin)} if run.origin else {})
 
 
 def _project(run: Run, tracked: TrackedRun) -> int:
@@ -121,7 +141,7 @@ def _model(run: Run, commit: StepCommit) -> ExternalModel:
             "step": str(commit.step),
             "uri": _weights_uri(run, commit.version),
         },
-        tags={_RUN_ID: run.id, "overnight.version": str(commit.version)},
+        tags={_RUN_ID: run.id, _VERSION: str(commit.version)},
     )
 
 
@@ -173,14 +193,48 @@ def _project_evaluations(run: Run, tracked: TrackedRun, model_ids: Mapping[int, 
 
 
 def _promote(run: Run, tracked: TrackedRun, newest: int) -> None:
-    """Register the best and the newest version; the aliases move on from those of earlier runs."""
+    """Register the best and the newest version, each with its alias where that moves on to it."""
     model_ids, best = tracked.models(), best_version(run)
-    aliases = {"best": newest if best is None else best, "newest": newest}
+    aliases = {"newest": newest} if _takes_newest(run, tracked) else {}
+    if best is not None and _takes_best(run, tracked):
+        aliases["best"] = best
     earlier = {str(version): version for version in aliases_of(run).values()}
     save_aliases(run, earlier | aliases)  # should MLflow fail on the way, what it names is kept all the same
-    for alias, version in aliases.items():
-        tracked.register(run.config.name, model_ids[version], _weights_uri(run, version), alias)
+    for alias, version in (("best", newest if best is None else best), ("newest", newest)):
+        moved = alias if alias in aliases else None
+        tracked.register(run.config.name, model_ids[version], _weights_uri(run, version), moved)
     save_aliases(run, aliases)
+
+
+def _takes_newest(run: Run, tracked: TrackedRun) -> bool:
+    """Also when a run is told late, after newer ones."""
+    holder = _holder(run, tracked, "newest")
+    theirs = holder[0].commits.newest() if holder else None
+    ours = run.commits.newest()
+    return theirs is None or ours is None or ours.created_at >= theirs.created_at
+
+
+def _takes_best(run: Run, tracked: TrackedRun) -> bool:
+    if tracked.aliased(run.config.name, "best") is None:
+        return True
+    if holder := _holder(run, tracked, "best"):
+        return is_better(run, *holder)
+    log.warning(
+        "the alias best of the registered model %s stays: nothing is known here of the run that it is of; "
+        "delete the alias in MLflow for the next run to take it",
+        run.config.name,
+    )
+    return False
+
+
+def _holder(run: Run, tracked: TrackedRun, alias: str) -> tuple[Run, int] | None:
+    """The run and version that an alias points at, unless this state folder does not know the run."""
+    tags = tracked.aliased(run.config.name, alias) or {}
+    try:
+        run_id, version = tags[_RUN_ID], int(tags[_VERSION])
+        return run if run_id == run.id else load_run(run_id, run.home), version
+    except (KeyError, UserError):
+        return None
 
 
 def _weights_uri(run: Run, version: int) -> str:

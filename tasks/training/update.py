@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from configs.errors import RunFailure
 from tasks.grading.graded import Graded
 from tasks.probe.probe import probe_sequences
 from tasks.record.credit import VersionCredit
@@ -29,9 +30,19 @@ class Update:
 
 
 def initial_update(run: Run) -> Update:
-    """Version 0: the model that the run starts from, as the trainer holds it."""
+    """Version 0: the model that the run starts from, as the trainer holds it.
+
+    RunFailure when the run goes on from an earlier one's version and has other weights. Quantised ones may
+    differ, since the numbers are made anew of the weights that they stand for.
+    """
     started = time.time()
     weights = _stage(run, ready_trainer(run), step=0, parent=None)
+    origin = run.origin
+    if origin and not origin.is_quantised and origin.format == weights.format and origin.hash != weights.hash:
+        raise RunFailure(
+            f"run {run.id} goes on from {origin} with hash {origin.hash}, but its version 0 has hash "
+            f"{weights.hash}: give it up with `overnight abandon {run.id}`"
+        )
     return Update(weights, stages={"stage": Interval.since(started)})
 
 

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,15 +68,25 @@ def run_arguments(preset: str, run_id: str, *overrides: str) -> list[str]:
     return [str(CONFIGS / preset), "--run-id", run_id, *sets]
 
 
+def forget_users_servers(environment: MutableMapping[str, str]) -> None:
+    """Take out what names Prefect and MLflow servers of whoever runs the tests, or of an earlier test."""
+    for name in [name for name in environment if name.startswith(("PREFECT_", "MLFLOW_TRACKING_"))]:
+        del environment[name]
+    environment["PREFECT_PROFILE"] = "ephemeral"  # the one that names no server
+
+
 @contextmanager
-def overnight_in(home: Path) -> Iterator[Overnight]:
-    """The command in a state folder; its servers are stopped at the end."""
+def overnight_in(home: Path, **variables: str) -> Iterator[Overnight]:
+    """The command in a state folder, with further variables; its servers are stopped at the end."""
+    inherited = dict(os.environ)
+    forget_users_servers(inherited)
     environment = {
-        **os.environ,
+        **inherited,
         "OVERNIGHT_HOME": str(home),
         "OVERNIGHT_PREFECT_PORT": str(free_port()),
         "OVERNIGHT_MLFLOW_PORT": str(free_port()),
         "OMP_NUM_THREADS": "1",
+        **variables,
     }
     overnight = Overnight(home, environment)
     try:

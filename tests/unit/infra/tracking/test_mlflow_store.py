@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def open_run(folder: Path, request: pytest.FixtureRequest) -> Callable[[], TrackedRun]:
     """Opens the test's MLflow run; a new view of it on every call."""
     uri, experiment = f"sqlite:///{folder / 'mlflow.db'}", request.node.name
-    return lambda: TrackedRun.open(uri, folder / "artifacts", experiment, IDENTITY, start_s=100.0)
+    return lambda: TrackedRun.open(uri, (folder / "artifacts").as_uri(), experiment, IDENTITY, start_s=100.0)
 
 
 @pytest.fixture
@@ -139,13 +139,15 @@ def test_a_database_that_is_none_is_a_tracking_error(tmp_path: Path) -> None:
     with pytest.raises(
         TrackingError, match=r"MLflow cannot be reached or written: .*not a database"
     ) as caught:
-        TrackedRun.open(f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path / "artifacts", "x", IDENTITY, 0.0)
+        TrackedRun.open(
+            f"sqlite:///{tmp_path / 'mlflow.db'}", (tmp_path / "artifacts").as_uri(), "x", IDENTITY, 0.0
+        )
     assert "\n" not in str(caught.value)
 
 
 def test_a_folder_that_cannot_be_made_is_a_tracking_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(TrackingError, match="Not a directory"):
+    with pytest.raises(TrackingError, match=r"cannot be reached or written: .*file"):
         TrackedRun.open(
-            f"sqlite:///{tmp_path}/file/x.db", tmp_path / "file" / "artifacts", "x", IDENTITY, 0.0
+            f"sqlite:///{tmp_path}/file/x.db", (tmp_path / "file" / "artifacts").as_uri(), "x", IDENTITY, 0.0
         )

@@ -6,8 +6,9 @@ import pytest
 
 from tasks.record.abandonment import Abandonment, abandon_run
 from tasks.record.commits import StepCommit
+from tasks.record.lineage import open_run
 from tasks.record.run import Run
-from tasks.record.runs import RunError, create_run, exclusive, load_run, open_run, require_not_abandoned
+from tasks.record.runs import RunError, create_run, exclusive, load_run, require_not_abandoned
 from tasks.record.stored import read_record
 
 

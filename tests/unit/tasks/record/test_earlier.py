@@ -14,8 +14,9 @@ from tasks.probe.report import AlignmentReport
 from tasks.record.batches import read_batch
 from tasks.record.commits import StepCommit
 from tasks.record.evaluation_report import EvaluationReport, ProblemResult
+from tasks.record.lineage import open_run
 from tasks.record.run import Run
-from tasks.record.runs import create_run, load_run, open_run
+from tasks.record.runs import create_run, load_run
 from tasks.record.samples import BatchRef, Problem, RolloutBatch, batch_hash
 from tasks.record.stored import RecordUnreadable, read_record, replace_record
 from tasks.record.versions import read_version, staged_numbers
@@ -153,11 +154,11 @@ def test_a_run(tmp_path: Path) -> None:
     assert run.config.model.path == Path("/models/tiny")
 
 
-def test_a_schedule_goes_on_with_a_run(tmp_path: Path) -> None:
+def test_no_schedule_takes_a_run_for_a_night(tmp_path: Path) -> None:
     home = Home(tmp_path)
     LocalStore(home.registry).create("old.json", b'{"kind": "local"}')
     LocalStore(home.runs).create("old/run.json", (SCHEMA_1 / "run.json").read_bytes())
     run = load_run("old", home)
-    assert open_run(run.config, home, None) == run
+    assert open_run(run.config, home, None).id != "old"
     other = create_run(run.config.model_copy(update={"store": run.config.store}), home, "new")
     assert load_run("new", home).config == other.config

@@ -21,7 +21,6 @@ from tasks.record.runs import (
     exclusive,
     load_run,
     newest_version,
-    open_run,
     passing_run,
     revise_run,
 )
@@ -82,16 +81,13 @@ def test_without_an_id_each_run_gets_one_of_its_own(home: Home, config: RunConfi
     assert all(run.id.startswith("unit-") for run in runs)
 
 
-def test_of_a_passing_run_only_its_records_stay_and_nothing_goes_on_with_it(
-    home: Home, config: RunConfig
-) -> None:
+def test_of_a_passing_run_only_its_records_stay(home: Home, config: RunConfig) -> None:
     with passing_run(config, home) as run:
         run.store.create(f"{run.id}/versions/000000/alignment.json", b"{}")
         run.store.create(f"{run.weights_key(0)}/model.safetensors", b"weights")
     assert run.id.startswith("unit-check-")
     assert run.store.list(run.id) == [f"{run.id}/versions/000000/alignment.json"]
     assert all_runs(home) == []
-    assert open_run(config, home, None).id != run.id
 
 
 def test_the_newest_version_is_the_last_committed_one(
@@ -163,32 +159,6 @@ def test_a_run_that_cannot_be_read_is_named_and_hides_no_other(
     assert "broken" in line(error)
     assert sorted(ids(all_runs(home))) == ["first", "last"]
     assert "broken" in caplog.text
-
-
-def finish(run: Run, make_commit: Callable[..., StepCommit]) -> None:
-    for step in range(run.config.loop.steps + 1):
-        run.commits.append(make_commit(step))
-
-
-def test_a_schedule_goes_on_with_the_newest_unfinished_run_of_its_configuration(
-    home: Home, config: RunConfig, make_commit: Callable[..., StepCommit]
-) -> None:
-    first = open_run(config, home, None)
-    assert open_run(config, home, None) == first
-    other = open_run(override(config, ["seed=1"]), home, None)
-    assert other.id != first.id
-    second = create_run(config, home)
-    assert open_run(config, home, None) == second
-    finish(second, make_commit)
-    assert open_run(config, home, None) == first
-    finish(first, make_commit)
-    assert open_run(config, home, None).id not in {first.id, second.id, other.id}
-
-
-def test_a_schedule_may_name_its_run(home: Home, config: RunConfig) -> None:
-    named = open_run(config, home, "mine")
-    open_run(config, home, "other")
-    assert open_run(config, home, "mine") == named
 
 
 def test_settings_of_the_steps_to_come_can_be_revised(home: Home, config: RunConfig) -> None:

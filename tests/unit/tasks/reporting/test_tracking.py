@@ -16,6 +16,7 @@ from mlflow.entities import LoggedModel
 from mlflow.entities import Run as MlflowRun
 from mlflow.entities.model_registry import ModelVersion
 
+from configs.loading import override
 from infra.tracking import TrackingError
 from infra.tracking.mlflow_store import TrackedRun
 from tasks.record.abandonment import abandon_run
@@ -23,8 +24,10 @@ from tasks.record.best import aliases_of
 from tasks.record.commits import StepCommit
 from tasks.record.evaluation_report import EvaluationReport
 from tasks.record.evaluations import save_report
+from tasks.record.lineage import open_run
 from tasks.record.pruning import prune_weights
 from tasks.record.run import Run
+from tasks.record.runs import create_run
 from tasks.record.versions import exported_versions
 from tasks.reporting import tracking
 from tasks.reporting.ledger import read_ledger
@@ -317,6 +320,101 @@ def test_recording_an_earlier_run_again_moves_no_alias(
         finish_run(nightly)
     newest = client.get_model_version_by_alias("unit", "newest")
     assert newest.source == later.store.folder(later.weights_key(3)).as_uri()
+
+
+@pytest.fixture
+def registered(
+    run: Run, client: MlflowClient, make_commit: MakeCommit, make_report: MakeReport
+) -> Callable[..., Run]:
+    """Takes runs of the name to their ends: `registered("id", {version: avg_at_k}, "gates.x=1")`."""
+    ended = 0
+
+    def go(run_id: str, scores: dict[int, float], *overrides: str, finish: bool = True) -> Run:
+        nonlocal ended
+        going = create_run(override(run.config, list(overrides)), run.home, run_id)
+        for step in range(4):
+            weights = stage_tensors(going, {"w": torch.full((2,), step + 0.5)}, step)
+            commit = make_commit(step, weights=weights)
+            going.commits.append(commit.model_copy(update={"created_at": commit.created_at + 1000 * ended}))
+        ended += 1
+        for version, score in scores.items():
+            settings = going.config.evaluation
+            save_report(going, make_report(version, "held-out", avg_at_k=score, settings=settings))
+        if finish:
+            finish_run(going)
+        return going
+
+    return go
+
+
+def _named(client: MlflowClient, alias: str) -> str:
+    """Run and version that an alias points at."""
+    source = client.get_model_version_by_alias("unit", alias).source
+    run_id, _, version = source.split("/")[-3:]
+    return f"{run_id}@{int(version)}"
+
+
+def test_a_worse_run_does_not_move_best(client: MlflowClient, registered: Callable[..., Run]) -> None:
+    first = registered("first", {2: 0.63, 3: 0.6})
+    second = registered("second", {0: 0.2, 1: 0.338, 3: 0.33})
+    assert (_named(client, "best"), _named(client, "newest")) == ("first@2", "second@3")
+    assert (aliases_of(first), aliases_of(second)) == ({"best": 2, "newest": 3}, {"newest": 3})
+    registered("equal", {3: 0.63})
+    assert (_named(client, "best"), _named(client, "newest")) == ("first@2", "equal@3")
+    registered("better", {1: 0.64, 3: 0.5})
+    assert (_named(client, "best"), _named(client, "newest")) == ("better@1", "better@3")
+    sources = {version.source.split("/")[-3] for version in client.search_model_versions("name = 'unit'")}
+    assert sources == {"first", "second", "equal", "better"}
+
+
+def test_a_run_that_was_evaluated_otherwise_does_not_move_best(
+    client: MlflowClient, registered: Callable[..., Run], caplog: pytest.LogCaptureFixture
+) -> None:
+    registered("first", {2: 0.6})
+    registered("second", {3: 0.9}, "evaluation.temperature=0.5")
+    registered("third", {3: 0.9}, "rollout.max_new_tokens=7")
+    registered("fourth", {})
+    assert (_named(client, "best"), _named(client, "newest")) == ("first@2", "fourth@3")
+    assert caplog.text.count("first@2 stays the best version: ") == 2
+
+
+def test_a_run_that_mlflow_hears_of_late_does_not_move_newest(
+    client: MlflowClient, registered: Callable[..., Run]
+) -> None:
+    late = registered("late", {3: 0.9}, finish=False)
+    registered("newer", {3: 0.1})
+    finish_run(late)
+    assert (_named(client, "best"), _named(client, "newest")) == ("late@3", "newer@3")
+
+
+def test_best_stays_with_a_run_that_nothing_is_known_of(
+    run: Run, client: MlflowClient, registered: Callable[..., Run], caplog: pytest.LogCaptureFixture
+) -> None:
+    registered("first", {3: 0.5})
+    (run.home.registry / "first.json").unlink()
+    registered("second", {3: 0.9})
+    assert (_named(client, "best"), _named(client, "newest")) == ("first@3", "second@3")
+    assert "delete the alias in MLflow" in caplog.text
+    client.delete_registered_model_alias("unit", "best")
+    registered("third", {3: 0.4})
+    assert _named(client, "best") == "third@3"
+
+
+def test_runs_carry_what_they_are_looked_for_by(
+    run: Run, client: MlflowClient, registered: Callable[..., Run]
+) -> None:
+    registered("by-hand", {})
+    tags = _only_run(client).data.tags
+    assert tags["overnight.model"] == f"folder {run.config.model.path}"
+    assert "overnight.night" not in tags
+    for night in range(2):
+        begun = open_run(run.config, run.home, None)
+        registered(begun.id, {3: 0.1 + night}, f"seed={night}")
+        mlflow_run = client.search_runs(["1"], f"tags.`overnight.run_id` = '{begun.id}'")[0]
+        told = mlflow_run.data.tags
+        assert told["overnight.configuration"] == tags["overnight.configuration"]
+        assert (told["overnight.lineage"], told["overnight.night"]) == ("unit", str(night))
+        assert told.get("overnight.parent") == (str(begun.origin) if night else None)
 
 
 def _assert_aliases_point_at_weights(run: Run, client: MlflowClient, **versions: int) -> None:
