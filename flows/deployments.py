@@ -7,6 +7,8 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import (
     DeploymentFilter,
     DeploymentFilterId,
+    FlowFilter,
+    FlowFilterName,
     FlowRunFilter,
     FlowRunFilterState,
     FlowRunFilterStateType,
@@ -40,10 +42,12 @@ class Deployed:
 
 
 def deployments(home: Home) -> list[Deployed]:
-    """Every deployment on the work pool, by name."""
+    """Every deployment of nights on the work pool, by name."""
     with _client(home) as client:
-        pool = WorkPoolFilter(name=WorkPoolFilterName(any_=[WORK_POOL]))
-        found = client.read_deployments(work_pool_filter=pool)
+        found = client.read_deployments(
+            work_pool_filter=WorkPoolFilter(name=WorkPoolFilterName(any_=[WORK_POOL])),
+            flow_filter=FlowFilter(name=FlowFilterName(any_=[nightly_rl.name])),
+        )
         return sorted((_described(client, each) for each in found), key=lambda each: each.name)
 
 
