@@ -28,9 +28,10 @@ def label(run: Run) -> None:
     tags = {
         _RUN + run.id,
         f"configuration:{config.name}",
-        f"lineage:{config.name}",
         f"model:{_model_name(config.model)}",
     }
+    if run.night:
+        tags.add(f"lineage:{run.night.lineage}")
     with get_client(sync_client=True) as client:
         known = client.read_flow_run(context.flow_run.id)
         name = known.name if is_typed(known) else title(run, datetime.now())
