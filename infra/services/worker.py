@@ -42,7 +42,7 @@ class NightWorker(ProcessWorker):
 
     async def _get_scheduled_flow_runs(self) -> "list[WorkerFlowRunResponse]":
         """Those due that may start now: one, or none."""
-        await self._mark_crashed()
+        await self._tend_flow_runs()
         due = await super()._get_scheduled_flow_runs()
         submitting = self._submitting_flow_run_ids
         going = {run.id: run for run in await self._going()}
@@ -71,10 +71,10 @@ class NightWorker(ProcessWorker):
                 message = "Cancelled: the next night is due, and night.overlap is cancel."
                 await self.client.set_flow_run_state(run_id, Cancelling(message=message))
 
-    async def _mark_crashed(self) -> None:
+    async def _tend_flow_runs(self) -> None:
         try:
-            await anyio.to_thread.run_sync(Services(Home.find()).mark_crashed)
-        except ServiceError as error:
+            await anyio.to_thread.run_sync(Services(Home.find()).tend_flow_runs)
+        except (ServiceError, TimeoutError) as error:
             self._logger.warning("%s", error)
 
 
