@@ -1,5 +1,6 @@
 """The deployments of this project on the Prefect server: listing, pausing, starting and removing them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -119,9 +120,9 @@ def _described(client: SyncPrefectClient, deployment: DeploymentResponse) -> Dep
 
 
 def _first(
-    client: SyncPrefectClient, deployment: DeploymentResponse, types: list[StateType], sort: FlowRunSort
+    client: SyncPrefectClient, deployment: DeploymentResponse, types: Sequence[StateType], sort: FlowRunSort
 ) -> FlowRun | None:
-    state = FlowRunFilterState(type=FlowRunFilterStateType(any_=types))
+    state = FlowRunFilterState(type=FlowRunFilterStateType(any_=list(types)))
     found = client.read_flow_runs(
         deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment.id])),
         flow_run_filter=FlowRunFilter(state=state),

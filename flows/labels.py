@@ -4,6 +4,7 @@ from datetime import datetime
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from coolname.loader import load_config
 from prefect.client.orchestration import get_client
@@ -57,8 +58,8 @@ def is_typed(flow_run: FlowRun) -> bool:
 @cache
 def _made_up_words() -> frozenset[str]:
     """The words that Prefect makes names of."""
-    lists = load_config(Path(str(files("coolname"))) / "data").values()
-    return frozenset(word for each in lists for word in each.get("words", ()))
+    lists: Any = load_config(Path(str(files("coolname"))) / "data")
+    return frozenset(word for each in lists.values() for word in each.get("words", ()))
 
 
 def _model_name(model: ModelConfig) -> str:
