@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-parts test-runs test-pages test-sglang lint format chaos bench smollm2 sglang-env clean
+.PHONY: help demo test test-parts test-runs test-pages test-sglang test-nights lint format chaos bench smollm2 sglang-env clean
 
 help: ## List the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -28,6 +28,9 @@ test-pages: $(VENV)/installed ## What people see of it, in the machine's chromiu
 
 test-sglang: $(VENV)/installed $(SGLANG)/installed ## What a real SGLang server must pass, on this CPU (under 15 minutes)
 	$(BIN)/pytest --engines sglang tests/conformance tests/sglang
+
+test-nights: $(VENV)/installed ## Nights that cron starts, with real schedules, servers and a worker
+	$(BIN)/pytest tests/nights
 
 lint: $(VENV)/installed ## Style, types and the order of the house
 	$(BIN)/ruff check .

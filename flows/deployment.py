@@ -16,6 +16,7 @@ from configs.errors import UserError
 from configs.loading import describe
 from configs.run import RunConfig
 from flows.deployments import find, is_paused
+from flows.evaluation import evaluate_run
 from flows.hooks import check_alert_block
 from flows.nightly import nightly_rl
 from infra.home import Home
@@ -57,11 +58,31 @@ def deploy(config: RunConfig, cron: str, timezone: str, home: Home) -> NewDeploy
         description=config.description or nightly_rl.description,
         concurrency_limit=None,  # Prefect forgets whose turn it is in a restart; the worker asks (turns.py)
         work_pool_name=WORK_POOL,
-        job_variables={"env": {"OVERNIGHT_HOME": str(home.root), "OMP_NUM_THREADS": "1"}},
+        job_variables={"env": _environment(home)},
         entrypoint_type=EntrypointType.MODULE_PATH,  # found wherever the worker runs
     )
     deployment.apply()
+    _deploy_evaluation(home)
     return NewDeployment(f"{nightly_rl.name}/{config.name}", paused)
+
+
+def _deploy_evaluation(home: Home) -> None:
+    """A form in the UI for evaluating a version of any run of the state folder."""
+    RunnerDeployment.from_flow(
+        evaluate_run,
+        name="evaluate",
+        work_pool_name=WORK_POOL,
+        job_variables={"env": _environment(home)},
+        entrypoint_type=EntrypointType.MODULE_PATH,
+    ).apply()
+
+
+def _environment(home: Home) -> dict[str, str]:
+    return {
+        "OVERNIGHT_HOME": str(home.root),
+        "OMP_NUM_THREADS": "1",
+        "PREFECT_CLIENT_MAX_RETRIES": "8",  # a night waits for a server that is restarted, up to 8 minutes
+    }
 
 
 def _check_schedule(cron: str, timezone: str) -> None:

@@ -1,5 +1,6 @@
 """The deployments of this project on the Prefect server: listing, pausing, starting and removing them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -7,6 +8,8 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import (
     DeploymentFilter,
     DeploymentFilterId,
+    FlowFilter,
+    FlowFilterName,
     FlowRunFilter,
     FlowRunFilterState,
     FlowRunFilterStateType,
@@ -40,10 +43,12 @@ class Deployed:
 
 
 def deployments(home: Home) -> list[Deployed]:
-    """Every deployment on the work pool, by name."""
+    """Every deployment of nights on the work pool, by name."""
     with _client(home) as client:
-        pool = WorkPoolFilter(name=WorkPoolFilterName(any_=[WORK_POOL]))
-        found = client.read_deployments(work_pool_filter=pool)
+        found = client.read_deployments(
+            work_pool_filter=WorkPoolFilter(name=WorkPoolFilterName(any_=[WORK_POOL])),
+            flow_filter=FlowFilter(name=FlowFilterName(any_=[nightly_rl.name])),
+        )
         return sorted((_described(client, each) for each in found), key=lambda each: each.name)
 
 
@@ -115,9 +120,9 @@ def _described(client: SyncPrefectClient, deployment: DeploymentResponse) -> Dep
 
 
 def _first(
-    client: SyncPrefectClient, deployment: DeploymentResponse, types: list[StateType], sort: FlowRunSort
+    client: SyncPrefectClient, deployment: DeploymentResponse, types: Sequence[StateType], sort: FlowRunSort
 ) -> FlowRun | None:
-    state = FlowRunFilterState(type=FlowRunFilterStateType(any_=types))
+    state = FlowRunFilterState(type=FlowRunFilterStateType(any_=list(types)))
     found = client.read_flow_runs(
         deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment.id])),
         flow_run_filter=FlowRunFilter(state=state),

@@ -4,8 +4,9 @@ Prefect calls hooks in the process of the flow or, where that was killed, in one
 go by what the server knows of the flow run, not by what they are handed.
 """
 
-from typing import Any, Protocol
+from typing import Any
 
+from prefect.blocks.abstract import NotificationBlock
 from prefect.blocks.core import Block
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun, State
@@ -20,10 +21,6 @@ from tasks.reporting.tracking import finish_run
 
 _LONGEST_REASON = 500
 """Characters of a state's message that an alert quotes."""
-
-
-class _Notifier(Protocol):
-    def notify(self, body: str, subject: str | None = None) -> Any: ...
 
 
 def check_alert_block(name: str | None) -> None:
@@ -62,7 +59,7 @@ def _night(parameters: dict[str, Any]) -> dict[str, Any]:
     return parameters.get("night") or parameters.get("config", {}).get("night") or {}
 
 
-def _load_block(name: str) -> _Notifier:
+def _load_block(name: str) -> NotificationBlock:
     try:
         block = Block.load(name)
     except ValueError:
@@ -70,6 +67,6 @@ def _load_block(name: str) -> _Notifier:
             f"night.alert_block {name} is not on the Prefect server: make it in its UI under Blocks, "
             "or leave it out"
         ) from None
-    if not hasattr(block, "notify"):
+    if not isinstance(block, NotificationBlock):
         raise UserError(f"night.alert_block {name} does not notify: name a notification block")
     return block

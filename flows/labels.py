@@ -4,6 +4,7 @@ from datetime import datetime
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from coolname.loader import load_config
 from prefect.client.orchestration import get_client
@@ -28,12 +29,13 @@ def label(run: Run) -> None:
     tags = {
         _RUN + run.id,
         f"configuration:{config.name}",
-        f"lineage:{config.name}",
         f"model:{_model_name(config.model)}",
     }
+    if run.night:
+        tags.add(f"lineage:{run.night.lineage}")
     with get_client(sync_client=True) as client:
         known = client.read_flow_run(context.flow_run.id)
-        name = known.name if _typed(known) else title(run, datetime.now())
+        name = known.name if is_typed(known) else title(run, datetime.now())
         client.update_flow_run(known.id, name=name, tags=sorted({*known.tags, *tags}))
 
 
@@ -48,7 +50,7 @@ def run_id_of(flow_run: FlowRun) -> str | None:
     return next((tag.removeprefix(_RUN) for tag in flow_run.tags if tag.startswith(_RUN)), None)
 
 
-def _typed(flow_run: FlowRun) -> bool:
+def is_typed(flow_run: FlowRun) -> bool:
     """Whether a person gave the flow run its name; Prefect's own are of the kind of `lilac-parrot`."""
     return not flow_run.auto_scheduled and not set(flow_run.name.split("-")) <= _made_up_words()
 
@@ -56,8 +58,8 @@ def _typed(flow_run: FlowRun) -> bool:
 @cache
 def _made_up_words() -> frozenset[str]:
     """The words that Prefect makes names of."""
-    lists = load_config(Path(str(files("coolname"))) / "data").values()
-    return frozenset(word for each in lists for word in each.get("words", ()))
+    lists: Any = load_config(Path(str(files("coolname"))) / "data")
+    return frozenset(word for each in lists.values() for word in each.get("words", ()))
 
 
 def _model_name(model: ModelConfig) -> str:

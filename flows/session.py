@@ -7,15 +7,13 @@ from pathlib import Path
 import httpx
 from rich.console import Console
 
-from configs.errors import UserError
 from configs.loading import override
 from infra.services import Services
+from tasks.evaluation.request import check_request
 from tasks.probe.report import AlignmentReport
-from tasks.problems.jsonl import prompt_template, read_problems
 from tasks.record.evaluation_report import EvaluationReport
 from tasks.record.run import Run
-from tasks.record.runs import exclusive, newest_version
-from tasks.record.versions import exported_versions
+from tasks.record.runs import exclusive
 from tasks.reporting.report import RunReport
 
 _PREFECT_OUTAGES = 3
@@ -45,12 +43,7 @@ def evaluate(
     run: Run, version: int | None, dataset: Path | None, overrides: list[str], console: Console
 ) -> EvaluationReport:
     """Evaluate a version of a run, its newest when None, on its held-out problems or a JSONL file."""
-    version = newest_version(run) if version is None else version
-    if version not in exported_versions(run):
-        kept = ", ".join(map(str, exported_versions(run)))
-        raise UserError(f"run {run.id} has no weights of version {version}: it has those of {kept}")
-    if dataset is not None:
-        read_problems(dataset, prompt_template(run.config.problems), run.config.reward.build())
+    version = check_request(run, version, dataset)
     evaluated = run.model_copy(update={"config": override(run.config, overrides)})
     with exclusive(run), _session(run, console):
         from flows.evaluation import evaluate_offline

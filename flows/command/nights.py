@@ -1,5 +1,6 @@
 """Have a configuration run every night."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated
 
@@ -85,8 +86,8 @@ def _set_paused(name: str, paused: bool, as_json: bool) -> None:
     _print({"name": name, "paused": paused}, f"{name} is {'paused' if paused else 'scheduled'}", as_json)
 
 
-def _print(row: dict[str, object], line: str, as_json: bool) -> None:
+def _print(row: Mapping[str, object], line: str, as_json: bool) -> None:
     if as_json:
-        print_rows(row, [row], as_json)
+        print_rows(row, [dict(row)], as_json)
     else:
         console.print(line)

@@ -15,7 +15,9 @@ from collections.abc import Sequence
 import psutil
 
 from infra.identity import ProcessRef
+from infra.process import stop_tree
 from infra.services.prefect_api import FlowRun, PrefectApi
+from infra.services.programs import WORK_POOL
 
 _PREFIX = "process:"
 _WORKER_LABEL = "prefect.worker.name"
@@ -23,6 +25,8 @@ _FLOW_RUN_VARIABLE = "PREFECT__FLOW_RUN_ID"
 """What Prefect's worker puts into the environment of the process that it starts for a flow run."""
 _HANDOVER_S = 90
 """How long a worker may take from taking a run to having a process for it."""
+_GRACE_S = 60
+"""How long whoever started a run's process may take to end it, once the run is to be cancelled."""
 _CANCELLATION_S = 120
 """How long whoever cancels a run may take to say that it is cancelled, once its process is gone."""
 
@@ -51,6 +55,18 @@ def mark_crashed(api: PrefectApi, tags: Sequence[str] = ()) -> list[str]:
     return [run.name for run in dead]
 
 
+def end_cancelled(api: PrefectApi) -> None:
+    """End the processes of this machine that work on flow runs which were to be cancelled a while ago.
+
+    Whoever started a process sees to that; one that a person started has nobody, and one whose worker was
+    restarted neither.
+    """
+    for run in api.unfinished_flow_runs():
+        owner = _owner(run)
+        if run.state.type == "CANCELLING" and _age_s(run) > _GRACE_S and owner and owner.alive:
+            stop_tree(owner.pid)
+
+
 def forget_heartbeat_automations(api: PrefectApi) -> None:
     """Remove the automations of release 0.2, which took runs for crashed that were not."""
     for automation in api.automations():
@@ -60,14 +76,27 @@ def forget_heartbeat_automations(api: PrefectApi) -> None:
 
 def _is_gone(run: FlowRun) -> bool:
     """Whether no process of this machine works on the run and one should."""
-    age_s = time.time() - run.state.timestamp.timestamp()
-    if run.state.type == "CANCELLING" and age_s < _CANCELLATION_S:
+    if run.state.type == "CANCELLING" and _age_s(run) < _CANCELLATION_S:
         return False
+    if any(tag.startswith(_PREFIX) for tag in run.tags):
+        owner = _owner(run)
+        return owner is not None and not owner.alive
+    return run.work_pool_name == WORK_POOL and _age_s(run) > _HANDOVER_S and _never_began(run)
+
+
+def _owner(run: FlowRun) -> ProcessRef | None:
+    """The process of this machine that works on the run."""
     for tag in run.tags:
         if tag.startswith(_PREFIX):
             host, pid, created = tag.removeprefix(_PREFIX).rsplit("/", 2)
-            return host == socket.gethostname() and not ProcessRef(pid=int(pid), created=float(created)).alive
-    return run.deployment_id is not None and age_s > _HANDOVER_S and _never_began(run)
+            if host == socket.gethostname():
+                return ProcessRef(pid=int(pid), created=float(created))
+    return None
+
+
+def _age_s(run: FlowRun) -> float:
+    """Seconds since the run came into its state."""
+    return time.time() - run.state.timestamp.timestamp()
 
 
 def _never_began(run: FlowRun) -> bool:

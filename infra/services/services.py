@@ -166,12 +166,22 @@ class Services:
         Returns their names. A run is judged by its process tag (`process_tag()`), so a live one is never
         touched. ServiceError when the Prefect server does not run.
         """
+        return crashes.mark_crashed(self._api(), tags)
+
+    def tend_flow_runs(self) -> None:
+        """What the worker does all the time: end processes of cancelled flow runs, and flow runs of processes
+        that are gone. ServiceError when the Prefect server does not run."""
+        api = self._api()
+        crashes.end_cancelled(api)
+        crashes.mark_crashed(api)
+
+    def _api(self) -> PrefectApi:
         if foreign := foreign_prefect(self._home):
-            return crashes.mark_crashed(PrefectApi(foreign.url, user=foreign), tags)
+            return PrefectApi(foreign.url, user=foreign)
         record = self._running("prefect")
         if record is None:
             raise ServiceError("the Prefect server does not run: start it with `overnight up`")
-        return crashes.mark_crashed(PrefectApi(record.url), tags)
+        return PrefectApi(record.url)
 
     def _running(self, name: ServiceName, port: int | None = None) -> ServiceRecord | None:
         record = self._state.read().get(name)

@@ -17,6 +17,7 @@ class Night:
     id: UUID
     name: str
     deployment: UUID | None
+    """None for a run that no other makes up for, such as an evaluation."""
     due: datetime
     overlap: Overlap = "queue"
     """What happens when it is due while one of its deployment is going."""
@@ -45,7 +46,7 @@ def take_turns(due: Sequence[Night], going: Sequence[Night]) -> Turns:
     cancel: set[UUID] = set()
     waiting: list[Night] = []
     for nights in _by_deployment(due):
-        own = [night for night in going if night.deployment == nights[0].deployment]
+        own = [night for night in going if night.deployment and night.deployment == nights[0].deployment]
         if own and nights[-1].overlap == "skip":
             skip |= {night.id: f"the night {own[0].name} is still going" for night in nights}
             continue
@@ -60,6 +61,6 @@ def take_turns(due: Sequence[Night], going: Sequence[Night]) -> Turns:
 
 
 def _by_deployment(nights: Sequence[Night]) -> list[list[Night]]:
-    """The nights of each deployment by due time; runs without one are each by themselves."""
+    """The nights of each deployment by due time; runs of none are each by themselves."""
     ordered = sorted(nights, key=lambda night: (str(night.deployment or night.id), night.due))
     return [list(group) for _, group in groupby(ordered, key=lambda night: night.deployment or night.id)]

@@ -6,8 +6,10 @@ each time, so that worker and server may be restarted at any moment.
 """
 
 import asyncio
+import os
 import socket
-from typing import TYPE_CHECKING, Any
+import warnings
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import anyio.to_thread
@@ -31,6 +33,7 @@ from infra.services.turns import Night, Turns, take_turns
 if TYPE_CHECKING:
     from prefect.client.schemas.responses import WorkerFlowRunResponse
 
+warnings.filterwarnings("ignore", message="Type 'NightWorker'")  # it takes the place of Prefect's own
 _GOING = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 
 
@@ -39,7 +42,7 @@ class NightWorker(ProcessWorker):
 
     async def _get_scheduled_flow_runs(self) -> "list[WorkerFlowRunResponse]":
         """Those due that may start now: one, or none."""
-        await self._mark_crashed()
+        await self._tend_flow_runs()
         due = await super()._get_scheduled_flow_runs()
         submitting = self._submitting_flow_run_ids
         going = {run.id: run for run in await self._going()}
@@ -68,28 +71,25 @@ class NightWorker(ProcessWorker):
                 message = "Cancelled: the next night is due, and night.overlap is cancel."
                 await self.client.set_flow_run_state(run_id, Cancelling(message=message))
 
-    async def _mark_crashed(self) -> None:
+    async def _tend_flow_runs(self) -> None:
         try:
-            await anyio.to_thread.run_sync(Services(Home.find()).mark_crashed)
-        except ServiceError as error:
+            await anyio.to_thread.run_sync(Services(Home.find()).tend_flow_runs)
+        except (ServiceError, TimeoutError) as error:
             self._logger.warning("%s", error)
 
 
 def _night(run: FlowRun) -> Night:
+    """A flow run by its parameters: each of those that have no `night` waits for a turn of its own."""
     due = run.expected_start_time or run.created
     assert due is not None
-    return Night(run.id, run.name, run.deployment_id, due, _overlap(run.parameters))
-
-
-def _overlap(parameters: dict[str, Any]) -> Any:
-    """A night's own policy; runs of other flows wait for their turn."""
-    section = parameters.get("night") or parameters.get("config", {}).get("night") or {}
-    return section.get("overlap", "skip" if "config" in parameters or "night" in parameters else "queue")
+    section = run.parameters.get("night", run.parameters.get("config", {}).get("night"))
+    if section is None:
+        return Night(run.id, run.name, None, due)
+    return Night(run.id, run.name, run.deployment_id, due, section.get("overlap", "skip"))
 
 
 def main() -> None:
     """Start nights until terminated."""
-    import os
 
     from prefect.utilities.processutils import setup_signal_handlers_worker
 

@@ -26,4 +26,4 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nights]:
 
 def address(overnight: Overnight) -> str:
     """URL of the Prefect server."""
-    return next(row["url"] for row in overnight.json("status") if row["name"] == "prefect")
+    return next(row["url"] for row in overnight.json("status")["services"] if row["name"] == "prefect")

@@ -19,7 +19,7 @@ from tests.support.nights import Nights, kill_tree, owner, run_of
 from tests.support.sleeper import deploy, overslept
 from tests.support.webhook import Webhook, webhook
 
-pytestmark = [pytest.mark.slow, pytest.mark.services, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.services, pytest.mark.timeout(900)]
 
 SETTINGS = ("evaluation.problems=8", "trainer.checkpoint_every=10", "night.alert_block=custom-webhook/ops")
 STAYS_S = 180
@@ -53,7 +53,7 @@ def test_a_night_goes_on_over_a_restart_of_the_server(nights: Nights, alerts: We
     kill_tree(nights.service("prefect"))
     time.sleep(5)
     nights.overnight("up")
-    nights.wait_for(night["id"], "Completed", "Crashed", "Failed", timeout_s=300)
+    nights.wait_for(night["id"], "Completed", "Crashed", "Failed", timeout_s=600)
     nights.overnight("pause", "long")
 
     ended = nights.read(night["id"])

@@ -60,7 +60,7 @@ class Nights:
 
     def service(self, name: str) -> psutil.Process:
         """The process of a service."""
-        rows = self.overnight.json("status")
+        rows = self.overnight.json("status")["services"]
         return psutil.Process(next(row["pid"] for row in rows if row["name"] == name))
 
     def _post(self, path: str, body: dict[str, Any]) -> Any:

@@ -3,8 +3,9 @@
 import time
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
-from prefect import flow
+from prefect import State, flow
 from prefect.client.orchestration import get_client
 from prefect.deployments.runner import RunnerDeployment
 from prefect.schedules import Cron
@@ -47,5 +48,9 @@ def schedule(deployment: str, *minutes_ago: float) -> list[str]:
     """Have runs of a deployment due so many minutes ago; their ids."""
     with get_client(sync_client=True) as client:
         now = datetime.now().astimezone()
-        due = [Scheduled(scheduled_time=now - timedelta(minutes=minutes)) for minutes in minutes_ago]
-        return [str(client.create_flow_run_from_deployment(deployment, state=state).id) for state in due]
+        due: list[State] = [
+            Scheduled(scheduled_time=now - timedelta(minutes=minutes)) for minutes in minutes_ago
+        ]
+        return [
+            str(client.create_flow_run_from_deployment(UUID(deployment), state=state).id) for state in due
+        ]

@@ -7,8 +7,10 @@ import pytest
 
 from configs.errors import UserError
 from configs.loading import load_config
+from configs.night import NightConfig
 from configs.run import RunConfig
-from flows.deployment import deploy
+from flows.deployment import NewDeployment, deploy
+from flows.deployments import deployments, set_paused, undeploy
 from infra.home import Home
 from infra.process import free_port, wait_until
 from infra.services import WORK_POOL, Services
@@ -40,15 +42,23 @@ def test_a_deployment_is_a_typed_form_on_a_schedule_and_its_worker_comes_up(
 ) -> None:
     services = Services(home)
     url = services.ensure_prefect(free_port())
-    assert deploy(config, "0 1 * * *", "UTC", home).name == "nightly-rl/tiny-cpu"
-    assert deploy(config, "30 2 * * *", "Europe/Berlin", home) == "nightly-rl/tiny-cpu"
+    assert deploy(config, "0 1 * * *", "UTC", home) == NewDeployment("nightly-rl/tiny-cpu", paused=False)
+    set_paused("tiny-cpu", True, home)
+    assert deploy(config, "30 2 * * *", "Europe/Berlin", home) == NewDeployment(
+        "nightly-rl/tiny-cpu", paused=True
+    )
+    assert [each.paused for each in deployments(home)] == [True]
+    set_paused("tiny-cpu", False, home)
+    assert [(each.name, each.cron, each.paused) for each in deployments(home)] == [
+        ("tiny-cpu", "30 2 * * *", False)
+    ]
 
     found = deployed(url, "nightly-rl/tiny-cpu")
     assert [each["schedule"]["cron"] for each in found["schedules"]] == ["30 2 * * *"]
     assert found["schedules"][0]["schedule"]["timezone"] == "Europe/Berlin"
     assert found["entrypoint"] == "flows.nightly.nightly_rl"
     assert found["work_pool_name"] == WORK_POOL
-    assert found["global_concurrency_limit"]["limit"] == 1
+    assert found["global_concurrency_limit"] is None
     assert found["job_variables"]["env"]["OVERNIGHT_HOME"] == str(home.root)
     assert RunConfig.model_validate(found["parameters"]["config"]) == config
 
@@ -58,9 +68,19 @@ def test_a_deployment_is_a_typed_form_on_a_schedule_and_its_worker_comes_up(
     assert form["LoopConfig"]["properties"]["mode"]["enum"] == ["sync", "ahead"]
     assert "FolderModel" in form
 
+    unknown = config.model_copy(update={"night": NightConfig(alert_block="slack-webhook/none")})
+    with pytest.raises(
+        UserError, match=r"night\.alert_block slack-webhook/none is not on the Prefect server"
+    ):
+        deploy(unknown, "0 1 * * *", "UTC", home)
+
     wait_until(
         lambda: {each.name: each.state for each in services.status()}["worker"] == "up", 60, "the worker"
     )
+    undeploy("tiny-cpu", home)
+    assert deployments(home) == []
+    with pytest.raises(UserError, match="tiny-cpu is not deployed"):
+        undeploy("tiny-cpu", home)
 
 
 @pytest.mark.parametrize(

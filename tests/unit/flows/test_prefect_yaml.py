@@ -36,5 +36,5 @@ def test_it_runs_the_nightly_flow_one_night_at_a_time_on_the_worker_that_up_star
 ) -> None:
     module, _, name = deployment["entrypoint"].rpartition(".")
     assert getattr(importlib.import_module(module), name) is nightly_rl
-    assert deployment["concurrency_limit"] == 1
+    assert "concurrency_limit" not in deployment  # the worker has nights take turns
     assert deployment["work_pool"]["name"] == WORK_POOL
