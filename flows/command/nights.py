@@ -34,7 +34,7 @@ def deploy(
     deployed = deploy_flow(wanted, cron, timezone, home)
     still = f" and still paused: `overnight unpause {wanted.name}`" if deployed.paused else ""
     console.print(
-        f'deployed {deployed.name} at "{cron}" {timezone}{still}; stop the servers with `overnight down`'
+        f'deployed {deployed.name} at "{cron}" {timezone}{still}; stop worker and servers with `overnight down`'
     )
 
 

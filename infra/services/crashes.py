@@ -16,6 +16,7 @@ import psutil
 
 from infra.identity import ProcessRef
 from infra.services.prefect_api import FlowRun, PrefectApi
+from infra.services.programs import WORK_POOL
 
 _PREFIX = "process:"
 _WORKER_LABEL = "prefect.worker.name"
@@ -67,7 +68,7 @@ def _is_gone(run: FlowRun) -> bool:
         if tag.startswith(_PREFIX):
             host, pid, created = tag.removeprefix(_PREFIX).rsplit("/", 2)
             return host == socket.gethostname() and not ProcessRef(pid=int(pid), created=float(created)).alive
-    return run.deployment_id is not None and age_s > _HANDOVER_S and _never_began(run)
+    return run.work_pool_name == WORK_POOL and age_s > _HANDOVER_S and _never_began(run)
 
 
 def _never_began(run: FlowRun) -> bool:

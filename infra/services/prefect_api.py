@@ -33,7 +33,7 @@ class FlowRun(BaseModel):
     name: str
     tags: list[str]
     state: State
-    deployment_id: str | None = None
+    work_pool_name: str | None = None
     labels: dict[str, Any] = {}
 
 

@@ -79,7 +79,7 @@ class Services:
                 record = self._running("prefect", port) or self._start_prefect(port)
             self._wait_until_up("prefect", record)
             url, api = record.url, PrefectApi(record.url)
-        crashes.forget_heartbeat_automations(api)
+            crashes.forget_heartbeat_automations(api)
         crashes.mark_crashed(api)
         return url
 
@@ -126,6 +126,11 @@ class Services:
     def status(self) -> list[ServiceStatus]:
         """How each service is; answers within some seconds also when a server hangs."""
         return [self._prefect_status(), self._mlflow_status(), self._own_status("worker")]
+
+    def own(self) -> list[str]:
+        """The servers that are ours: those of `prefect` and `mlflow` that are not the user's."""
+        prefect = [] if foreign_prefect(self._home) else ["prefect"]
+        return prefect if mlflow_place(self._home).is_server else [*prefect, "mlflow"]
 
     def stop_all(self) -> None:
         """Stop every service that we started, the flows of the worker included; fine when none runs."""
