@@ -66,9 +66,9 @@ def _session(run: Run, console: Console, when_interrupted: str = "") -> Iterator
     prefect_url = services.ensure_prefect()
     mlflow_url = services.ensure_mlflow()
     services.connect(prefect_url)
-    console.print(
-        f"run {run.id}\nPrefect UI {prefect_url}\nMLflow UI  {mlflow_url}\nstop both: overnight down"
-    )
+    console.print(f"run {run.id}\nPrefect UI {prefect_url}\nMLflow UI  {mlflow_url}")
+    if own := services.own():
+        console.print(f"stop {' and '.join(own)}: overnight down")
     try:
         yield
     except KeyboardInterrupt:

@@ -34,9 +34,7 @@ def deploy(
     preflight(wanted, home)
     deployed = deploy_flow(wanted, cron, timezone, home)
     still = f" and still paused: `overnight unpause {wanted.name}`" if deployed.paused else ""
-    console.print(
-        f'deployed {deployed.name} at "{cron}" {timezone}{still}; stop the servers with `overnight down`'
-    )
+    console.print(f'deployed {deployed.name} at "{cron}" {timezone}{still}; stop with `overnight down`')
 
 
 @app.command(name="deployments")

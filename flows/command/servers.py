@@ -46,10 +46,10 @@ def status(as_json: Json = False) -> None:
     """Say which servers are up, where, and how `prefect` and `mlflow` commands reach them."""
     from infra.services import Services
 
-    services = Services(Home.find())
-    rows = [asdict(service) for service in services.status()]
-    variables = services.variables()
-    print_rows({"services": rows, "environment": variables}, rows, as_json)
+    found = [asdict(service) for service in Services(Home.find()).status()]
+    rows = [{name: value for name, value in row.items() if name != "environment"} for row in found]
+    print_rows(found, rows, as_json)
     if not as_json:
-        for name, value in variables.items():
-            console.print(f"export {name}={shlex.quote(value)}")
+        for row in found:
+            for name, value in row["environment"].items():
+                console.print(f"export {name}={shlex.quote(value)}")

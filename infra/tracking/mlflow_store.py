@@ -15,6 +15,7 @@ from mlflow.entities import LoggedModelOutput, Metric, Param, RunTag
 from mlflow.entities import Run as MlflowRun
 from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS, MLFLOW_MODEL_IS_EXTERNAL
+from mlflow.utils.uri import is_local_uri
 from mlflow.utils.validation import MAX_PARAM_VAL_LENGTH
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -195,7 +196,11 @@ class TrackedRun:
         number = next((item.version for item in versions if item.tags.get("model_id") == model_id), None)
         if number is None:
             number = self._client.create_model_version(
-                registry, source, run_id=self.id, model_id=model_id, tags={"model_id": model_id}
+                registry,
+                self._source(source, model_id),
+                run_id=self.id,
+                model_id=model_id,
+                tags={"model_id": model_id},
             ).version
         if alias is not None:
             self._client.set_registered_model_alias(registry, alias, number)
@@ -215,6 +220,11 @@ class TrackedRun:
             if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
             return {}
+
+    def _source(self, source: str, model_id: str) -> str:
+        """A server takes no path, which may be another machine's: it is sent to the LoggedModel."""
+        on_server = self._client.tracking_uri.startswith("http")
+        return f"models:/{model_id}" if on_server and is_local_uri(source) else source
 
     def _unlinked(self, models: Sequence[ExternalModel]) -> dict[str, str]:
         """Model id by name of models that a killed process created without linking them to the run."""
