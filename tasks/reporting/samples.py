@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerBase
 from tasks.model.source import prepared_tokenizer
 from tasks.record.batches import read_batch
 from tasks.record.commits import StepCommit
+from tasks.record.evaluations import read_reports
 from tasks.record.run import Run
 from tasks.record.samples import Group, Sample
 from tasks.record.shown import ShownSample
@@ -39,6 +40,19 @@ def samples_of(run: Run, commit: StepCommit, groups: int = GROUPS) -> list[Shown
     batch = read_batch(run.store, commit.batch, groups)
     tokenizer = prepared_tokenizer(run.config.model, run.home)
     return [shown for group in batch.groups for shown in _shown(group, commit.step, tokenizer)]
+
+
+def samples_of_version(run: Run, version: int, groups: int = GROUPS) -> list[ShownSample]:
+    """Those that a version wrote: of the first groups of each batch, and what its evaluations kept.
+
+    Raises as `samples_of` does.
+    """
+    wrote = [c for c in run.commits.all() if any(credit.version == version for credit in c.credits)]
+    batches = [shown for commit in wrote for shown in samples_of(run, commit, groups)]
+    mine = [shown for shown in batches if str(version) in shown.version.split(",")]
+    return mine + [
+        shown for report in read_reports(run) if report.version == version for shown in report.samples
+    ]
 
 
 def page_of(title: str, samples: Iterable[ShownSample]) -> str:

@@ -88,9 +88,12 @@ def run_url(run: Run) -> str | None:
 
     TrackingError when MLflow is down.
     """
-    server = ServiceState(run.home.root).read().get("mlflow")
+    place, own = mlflow_place(run.home), ServiceState(run.home.root).read().get("mlflow")
+    server = place.shown if place.is_server else own and own.url
+    if server is None:
+        return None
     with _alone(run):
-        return server and f"{server.url}{_open(run).page}"
+        return server + _open(run).page
 
 
 def finish_run(run: Run, failed: bool = False) -> None:
