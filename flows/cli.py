@@ -5,10 +5,10 @@ import sys
 import typer
 
 from configs.errors import OvernightError, UserError, own_error
-from flows.command import nights, records, runs, servers
+from flows.command import nights, records, runs, samples, servers
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
-for group in (runs, records, servers, nights):
+for group in (runs, records, samples, servers, nights):
     app.add_typer(group.app)
 
 
