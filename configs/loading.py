@@ -6,8 +6,8 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from configs.base import Section
 from configs.errors import UserError
+from configs.mistakes import dotted, explain
 from configs.run import RunConfig
 
 
@@ -53,30 +53,13 @@ def override(config: RunConfig, overrides: list[str]) -> RunConfig:
 
 def describe(error: ValidationError) -> str:
     """All problems of a validation error in one line: `field: what is wrong`."""
-    problems = []
+    problems: dict[str, str] = {}
     for item in error.errors(include_url=False):
         if item["type"] == "default_factory_not_called":
             continue  # a default that follows from a field which is told already
-        field = _field(item["loc"])
-        message = item["msg"].removeprefix("Value error, ")
-        if item["type"] == "extra_forbidden":
-            message = "unknown key: remove it or correct its spelling"
-        problems.append(f"{field}: {message}" if field else message)
-    return "; ".join(problems)
-
-
-def _field(location: tuple[int | str, ...]) -> str:
-    """Dotted name of a field as it stands in the YAML: pydantic puts a union's tag into the location."""
-    names: list[str] = []
-    fields, parts = RunConfig.model_fields, map(str, location)
-    for part in parts:
-        names.append(part)
-        info = fields.get(part)
-        if info and info.discriminator:
-            next(parts, None)
-        section = info.annotation if info else None
-        fields = section.model_fields if isinstance(section, type) and issubclass(section, Section) else {}
-    return ".".join(names)
+        field, problem = dotted(RunConfig, item["loc"]), explain(RunConfig, item)
+        problems.setdefault(field or problem, f"{field}: {problem}" if field else problem)
+    return "; ".join(problems.values())
 
 
 def _apply(document: dict[str, Any], override: str) -> None:
