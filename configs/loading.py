@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from configs.errors import UserError
 from configs.mistakes import dotted, explain
+from configs.presets import find_config, preset_names
 from configs.run import RunConfig
 
 
@@ -16,12 +17,15 @@ class ConfigError(UserError):
 
 
 def load_config(path: Path, overrides: list[str] | None = None) -> RunConfig:
-    """Read a YAML preset and apply `a.b=c` overrides (values are YAML).
+    """Read a YAML file, or a preset by its name, and apply `a.b=c` overrides (values are YAML).
 
     Raises ConfigError, one line, for an unreadable file, an unknown key or a value out of range.
     """
+    file = find_config(path)
+    if file is None:
+        raise ConfigError(f"no preset {path}: give {', '.join(preset_names())}, or the path of a YAML file")
     try:
-        document = yaml.safe_load(path.read_text())
+        document = yaml.safe_load(file.read_text())
     except OSError as error:
         raise ConfigError(
             f"{path}: cannot be read ({error.strerror}): give the path of a YAML config"
@@ -32,7 +36,7 @@ def load_config(path: Path, overrides: list[str] | None = None) -> RunConfig:
         raise ConfigError(f"{path}: must be a mapping of sections, such as configs/tiny-cpu.yaml")
     for text in overrides or []:
         _apply(document, text)
-    return parse_config(document, folder=path.resolve().parent, where=str(path))
+    return parse_config(document, folder=file.resolve().parent, where=str(path))
 
 
 def parse_config(document: dict[str, Any], folder: Path, where: str = "config") -> RunConfig:
