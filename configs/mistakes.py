@@ -54,13 +54,16 @@ def explain(root: type[Section], mistake: ErrorDetails) -> str:
             return "missing: give it a value"
         case "extra_forbidden":
             siblings = _settings(fields[-2]) if len(fields) > 1 else root.model_fields
-            return f"unknown key: {_meant(str(mistake['loc'][-1]), siblings) or 'remove it or correct its spelling'}"
+            meant = _meant(str(mistake["loc"][-1]), siblings)
+            return f"unknown key: {meant or 'remove it or correct its spelling'}"
         case "union_tag_not_found":
             return f"kind missing: write kind: {_either(_kinds(fields[-1]))}"
         case "union_tag_invalid":
             return _unknown_choice(context["tag"], _kinds(fields[-1]), "kind ")
         case "literal_error":
-            return _unknown_choice(value, [str(choice).strip("'") for choice in _choices(context["expected"])])
+            return _unknown_choice(
+                value, [str(choice).strip("'") for choice in _choices(context["expected"])]
+            )
         case "string_pattern_mismatch":
             meaning = " ".join((fields[-1].description or "").split()) if fields and fields[-1] else ""
             return f"{_quoted(value)} does not match {context['pattern']}{meaning and f': {meaning}'}"

@@ -1,4 +1,4 @@
-"""Overnight's packages have common names: whoever has some of them, too, and first on the path, is told so."""
+"""Overnight's packages have common names: who has others first on the path is told so."""
 
 import sys
 from importlib.util import find_spec
@@ -17,8 +17,8 @@ def require_own_packages() -> None:
         if folders and not ours.samefile(folders[0]):
             foreign = Path(folders[0]).absolute()
             print(
-                f"error: {foreign} hides Overnight's own package {name}: take {foreign.parent} out of PYTHONPATH, "
-                "or start `overnight` rather than `python -m` from there",
+                f"error: {foreign} hides Overnight's own package {name}: take {foreign.parent} out of "
+                "PYTHONPATH, or start `overnight` rather than `python -m` from there",
                 file=sys.stderr,
             )
             raise SystemExit(2)

@@ -121,7 +121,9 @@ def _job_config() -> JobConfig:
     """Has workers import from where this process does: Ray's own habit is to look in the working directory
     first, whose packages may have the names of ours. `_client_job` is what turns that habit off."""
     searched = [str(folder.absolute()) for folder in map(Path, sys.path) if folder.exists()]
-    return JobConfig(_client_job=True, _py_driver_sys_path=searched[::-1])  # each is put before those before it
+    return JobConfig(
+        _client_job=True, _py_driver_sys_path=searched[::-1]
+    )  # each is put before those before it
 
 
 def _spawn_reaper(folder: Path, log: Path) -> ProcessRef:

@@ -74,7 +74,10 @@ def test_an_algorithm_is_dapo_unless_said(preset):
 @pytest.mark.parametrize(
     ("change", "parts"),
     [
-        ("rollout.promts_per_step=8", ["rollout.promts_per_step: unknown key: did you mean prompts_per_step?"]),
+        (
+            "rollout.promts_per_step=8",
+            ["rollout.promts_per_step: unknown key: did you mean prompts_per_step?"],
+        ),
         ("rolout.prompts_per_step=8", ["rolout: unknown key: did you mean rollout?"]),
         ("model.pth=x", ["model.pth: unknown key: did you mean path?"]),
         ("loop.steps=0", ["loop.steps: must be at least 1, not 0"]),
@@ -85,15 +88,24 @@ def test_an_algorithm_is_dapo_unless_said(preset):
         ("description=5", ["description: 5 is not a text: put it in quotes"]),
         ("rollout.stop=x", ['rollout.stop: "x" is not a list: write [a, b]']),
         ("trainer.learning_rate=.nan", ["trainer.learning_rate: must be finite"]),
-        ("problems={families: [sum]}", ["problems: kind missing: write kind: arithmetic, few_shot_addition or"]),
+        (
+            "problems={families: [sum]}",
+            ["problems: kind missing: write kind: arithmetic, few_shot_addition or"],
+        ),
         ("problems.families=[]", ["problems.families: has too few entries: at least 1"]),
-        ("engine={kind: sglang, python: p, devize: cpu}", ["engine.devize: unknown key: did you mean device?"]),
+        (
+            "engine={kind: sglang, python: p, devize: cpu}",
+            ["engine.devize: unknown key: did you mean device?"],
+        ),
         ("engine={kind: sglang, python: p, arguments: {a: [1]}}", ["engine.arguments.a: [1] is not a text"]),
         ("loop.mode=async", ['loop.mode: must be sync or ahead, not "async": did you mean sync?']),
         ("rollout.samples_per_prompt=1", ["rollout.samples_per_prompt: must be at least 2, not 1"]),
         ("rollout.temperature=0", ["rollout.temperature: must be more than 0, not 0"]),
-        ("name=Has Spaces", ["name: \"Has Spaces\" does not match", "lower-case letters, digits and dashes"]),
-        ("problems.kind=geometry", ['problems: kind must be arithmetic, few_shot_addition or jsonl, not "geometry"']),
+        ("name=Has Spaces", ['name: "Has Spaces" does not match', "lower-case letters, digits and dashes"]),
+        (
+            "problems.kind=geometry",
+            ['problems: kind must be arithmetic, few_shot_addition or jsonl, not "geometry"'],
+        ),
         ("problems.families=[sum, root]", ["problems.families.1: must be sum, product or remainder"]),
         ("problems={kind: jsonl, path: p, template: x}", ["problems.template", "write {problem} where"]),
         ("problems={kind: jsonl, path: p, held_out_fraction: 1}", ["problems.held_out_fraction"]),
@@ -113,7 +125,10 @@ def test_an_algorithm_is_dapo_unless_said(preset):
         ("store.kind=s3", ["store.bucket: missing: give it a value"]),
         ("store={kind: s3, bucket: My_Runs}", ["store.bucket", "does not match"]),
         ("store={kind: s3, bucket: runs, prefix: /a}", ["store.prefix", "does not match"]),
-        ("store={kind: s3, bucket: runs, endpoint_url: minio}", ["store.endpoint_url", "does not match", "URL of the server"]),
+        (
+            "store={kind: s3, bucket: runs, endpoint_url: minio}",
+            ["store.endpoint_url", "does not match", "URL of the server"],
+        ),
         ("store={kind: s3, bucket: runs, secret: x}", ["store.secret: unknown key"]),
         ("publish.transport=pigeon", ['publish.transport: kind must be one of "disk", "delta"']),
         ("publish.transport={kind: delta, miror: x}", ["publish.transport.miror: unknown key"]),
@@ -167,7 +182,8 @@ def test_all_mistakes_are_told_at_once(preset):
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"), [("- a\n- b\n", "must be a mapping"), ("a: [1", "not YAML"), ("{}", "name: missing: give it a value")]
+    ("text", "reason"),
+    [("- a\n- b\n", "must be a mapping"), ("a: [1", "not YAML"), ("{}", "name: missing: give it a value")],
 )
 def test_files_that_are_no_config(tmp_path, text, reason):
     path = tmp_path / "bad.yaml"

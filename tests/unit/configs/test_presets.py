@@ -41,7 +41,7 @@ def test_a_preset_goes_by_its_name_from_any_folder(monkeypatch, tmp_path):
     (tmp_path / "tiny-cpu").mkdir()  # what lies about does not matter
     assert load_config(Path("tiny-cpu")) == load_config(FOLDER / "tiny-cpu.yaml")
     assert preset_names() == [preset.stem for preset in PRESETS]
-    with pytest.raises(ConfigError, match="no preset tiny: give smollm2-cpu, tiny-cpu, .*, or the path of"):
+    with pytest.raises(ConfigError, match=r"no preset tiny: give smollm2-cpu, tiny-cpu, .*, or the path of"):
         load_config(Path("tiny"))
 
 
