@@ -1,6 +1,5 @@
 """Read what versions wrote."""
 
-import json
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +10,7 @@ from rich.table import Table
 
 from configs.errors import UserError
 from flows.command.options import Json, version_of
-from flows.command.output import console
+from flows.command.output import console, print_json
 
 if TYPE_CHECKING:
     from tasks.record.run import Run
@@ -47,11 +46,7 @@ def samples(
     else:
         raise UserError(f"{target} --step {step}: give a version or a step, not both")
     if as_json:
-        print(
-            json.dumps(
-                [{**each.model_dump(mode="json"), "verdict": each.verdict} for each in found], indent=1
-            )
-        )
+        print_json("samples", found)
     else:
         console.print(_table(found) if found else "none")
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, computed_field
 
 Verdict = Literal["right", "partial", "wrong", "ungraded"]
 
@@ -33,6 +33,7 @@ class ShownSample(BaseModel):
     """None is ungraded."""
     ungraded_because: str | None = None
 
+    @computed_field  # type: ignore[prop-decorator]  # mypy knows none on properties
     @property
     def verdict(self) -> Verdict:
         """right: the full reward of 1. partial: some of it. wrong: none, or less."""
