@@ -1,9 +1,9 @@
 """How settings become a typed form: the JSON schema that Prefect's UI draws fields from.
 
-That UI draws an object as a card of its fields, and `anyOf` as a row of buttons with the fields of the chosen
-one below. Of `oneOf`, which pydantic makes of a discriminated union, it knows nothing and shows a box for JSON.
-Which button a value belongs to it tells by the names of the value's fields, never by `kind`: the first of those
-that share most.
+That UI draws an object as a card of its fields, and `anyOf` as a row of buttons with the fields of the
+chosen one below. Of `oneOf`, which pydantic makes of a discriminated union, it knows nothing and shows a
+box for JSON. Which button a value belongs to it tells by the names of the value's fields, never by `kind`:
+the first of those that share most.
 """
 
 from typing import Any
