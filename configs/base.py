@@ -38,6 +38,7 @@ class Section(BaseModel):
         """The JSON schema, for a typed form."""
         form = handler(schema)
         whole = handler.resolve_ref_schema(form)
+        whole["title"] = cls.__name__.removesuffix("Config")
         if "const" in whole["properties"].get("kind", {}):
             whole.update(with_its_kind(whole))
         return form
