@@ -12,11 +12,16 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    GetJsonSchemaHandler,
     SerializeAsAny,
     Tag,
     ValidationInfo,
     WithJsonSchema,
 )
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from configs.form import Buttons, with_its_kind
 
 
 class Section(BaseModel):
@@ -25,6 +30,18 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True, allow_inf_nan=False
     )
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """The JSON schema, for a typed form."""
+        form = handler(schema)
+        whole = handler.resolve_ref_schema(form)
+        whole["title"] = cls.__name__.removesuffix("Config")
+        if "const" in whole["properties"].get("kind", {}):
+            whole.update(with_its_kind(whole))
+        return form
 
 
 class Kind(Section):
@@ -44,7 +61,7 @@ _OWN_FORM = WithJsonSchema(
     {
         "title": "A kind of your own",
         "type": "object",
-        "properties": {"kind": {"type": "string", "pattern": ":"}},
+        "properties": {"kind": {"title": "Kind", "type": "string", "pattern": ":"}},
         "required": ["kind"],
     }
 )
@@ -78,7 +95,7 @@ def one_of(base: type[Kind], *kinds: type[Kind]) -> Any:
         custom_error_type="kind_unknown",
         custom_error_message=f'kind must be one of {names}, or "package.module:Class" of your own',
     )
-    return Annotated[Union[tuple(tagged)], Field(discriminator=discriminator)]  # noqa: UP007
+    return Annotated[Union[tuple(tagged)], Field(discriminator=discriminator), Buttons()]  # noqa: UP007
 
 
 def _load(path: str) -> Any:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from configs.base import LocalPath, Section
+from configs.form import Buttons
 
 _FIELD_OF = {
     "context-length": "context_length",
@@ -165,4 +166,4 @@ class SGLangEngine(EngineSection):
         return self
 
 
-EngineConfig = Annotated[EmbeddedEngine | SGLangEngine, Field(discriminator="kind")]
+EngineConfig = Annotated[EmbeddedEngine | SGLangEngine, Field(discriminator="kind"), Buttons()]

@@ -6,8 +6,9 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from configs.base import Section
 from configs.errors import UserError
+from configs.mistakes import dotted, explain
+from configs.presets import find_config, preset_names
 from configs.run import RunConfig
 
 
@@ -16,12 +17,15 @@ class ConfigError(UserError):
 
 
 def load_config(path: Path, overrides: list[str] | None = None) -> RunConfig:
-    """Read a YAML preset and apply `a.b=c` overrides (values are YAML).
+    """Read a YAML file, or a preset by its name, and apply `a.b=c` overrides (values are YAML).
 
     Raises ConfigError, one line, for an unreadable file, an unknown key or a value out of range.
     """
+    file = find_config(path)
+    if file is None:
+        raise ConfigError(f"no preset {path}: give {', '.join(preset_names())}, or the path of a YAML file")
     try:
-        document = yaml.safe_load(path.read_text())
+        document = yaml.safe_load(file.read_text())
     except OSError as error:
         raise ConfigError(
             f"{path}: cannot be read ({error.strerror}): give the path of a YAML config"
@@ -32,7 +36,7 @@ def load_config(path: Path, overrides: list[str] | None = None) -> RunConfig:
         raise ConfigError(f"{path}: must be a mapping of sections, such as configs/tiny-cpu.yaml")
     for text in overrides or []:
         _apply(document, text)
-    return parse_config(document, folder=path.resolve().parent, where=str(path))
+    return parse_config(document, folder=file.resolve().parent, where=str(path))
 
 
 def parse_config(document: dict[str, Any], folder: Path, where: str = "config") -> RunConfig:
@@ -53,30 +57,13 @@ def override(config: RunConfig, overrides: list[str]) -> RunConfig:
 
 def describe(error: ValidationError) -> str:
     """All problems of a validation error in one line: `field: what is wrong`."""
-    problems = []
+    problems: dict[str, str] = {}
     for item in error.errors(include_url=False):
         if item["type"] == "default_factory_not_called":
             continue  # a default that follows from a field which is told already
-        field = _field(item["loc"])
-        message = item["msg"].removeprefix("Value error, ")
-        if item["type"] == "extra_forbidden":
-            message = "unknown key: remove it or correct its spelling"
-        problems.append(f"{field}: {message}" if field else message)
-    return "; ".join(problems)
-
-
-def _field(location: tuple[int | str, ...]) -> str:
-    """Dotted name of a field as it stands in the YAML: pydantic puts a union's tag into the location."""
-    names: list[str] = []
-    fields, parts = RunConfig.model_fields, map(str, location)
-    for part in parts:
-        names.append(part)
-        info = fields.get(part)
-        if info and info.discriminator:
-            next(parts, None)
-        section = info.annotation if info else None
-        fields = section.model_fields if isinstance(section, type) and issubclass(section, Section) else {}
-    return ".".join(names)
+        field, problem = dotted(RunConfig, item["loc"]), explain(RunConfig, item)
+        problems.setdefault(field or problem, f"{field}: {problem}" if field else problem)
+    return "; ".join(problems.values())
 
 
 def _apply(document: dict[str, Any], override: str) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from configs.base import LocalPath, Section
+from configs.form import Buttons
 
 
 class FolderModel(Section):
@@ -25,4 +26,4 @@ class PackagedGgufModel(Section):
     """Which file inside the package, as a recursive glob."""
 
 
-ModelConfig = Annotated[FolderModel | PackagedGgufModel, Field(discriminator="kind")]
+ModelConfig = Annotated[FolderModel | PackagedGgufModel, Field(discriminator="kind"), Buttons()]

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from configs.base import LocalPath, Section
+from configs.form import Buttons
 
 
 class ArithmeticProblems(Section):
@@ -45,4 +46,6 @@ class JsonlProblems(Section):
         return template
 
 
-ProblemsConfig = Annotated[ArithmeticProblems | AdditionProblems | JsonlProblems, Field(discriminator="kind")]
+ProblemsConfig = Annotated[
+    ArithmeticProblems | AdditionProblems | JsonlProblems, Field(discriminator="kind"), Buttons()
+]

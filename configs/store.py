@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from configs.base import LocalPath, Section
+from configs.form import Buttons
 
 
 class LocalStoreConfig(Section):
@@ -32,4 +33,4 @@ class S3StoreConfig(Section):
     """Region of the bucket; what boto3 finds in environment or profile when absent."""
 
 
-StoreConfig = Annotated[LocalStoreConfig | S3StoreConfig, Field(discriminator="kind")]
+StoreConfig = Annotated[LocalStoreConfig | S3StoreConfig, Field(discriminator="kind"), Buttons()]

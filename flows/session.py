@@ -9,6 +9,7 @@ from rich.console import Console
 
 from configs.loading import override
 from infra.services import Services
+from infra.tracking import TrackingError
 from tasks.evaluation.request import check_request
 from tasks.probe.report import AlignmentReport
 from tasks.record.evaluation_report import EvaluationReport
@@ -53,24 +54,36 @@ def evaluate(
 
 def align(run: Run, layers: bool, console: Console) -> AlignmentReport:
     """Compare a run's trainer and engines token by token, and by `layers` trainer and exported folder."""
-    with exclusive(run), _session(run, console):
+    with exclusive(run), _session(run, console, shown_in_mlflow=False):
         from flows.alignment import check_alignment
 
         return check_alignment(run, layers)
 
 
 @contextmanager
-def _session(run: Run, console: Console, when_interrupted: str = "") -> Iterator[None]:
+def _session(
+    run: Run, console: Console, when_interrupted: str = "", shown_in_mlflow: bool = True
+) -> Iterator[None]:
     services = Services(run.home)
     services.check()
     prefect_url = services.ensure_prefect()
     mlflow_url = services.ensure_mlflow()
     services.connect(prefect_url)
-    console.print(
-        f"run {run.id}\nPrefect UI {prefect_url}\nMLflow UI  {mlflow_url}\nstop both: overnight down"
-    )
+    mlflow_url = (shown_in_mlflow and _mlflow_page(run)) or mlflow_url
+    console.print(f"run {run.id}\nPrefect UI {prefect_url}\nMLflow UI  {mlflow_url}")
+    if own := services.own():
+        console.print(f"stop {' and '.join(own)}: overnight down")
     try:
         yield
     except KeyboardInterrupt:
         console.print(f"interrupted{when_interrupted}")
         raise SystemExit(130) from None
+
+
+def _mlflow_page(run: Run) -> str | None:
+    from tasks.reporting.tracking import run_url
+
+    try:
+        return run_url(run)
+    except TrackingError:  # the run goes on without, and says so at its end
+        return None

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import psutil
 
+from infra.logs import LOG_BYTES, begin_anew
+
 LOOPBACK = "127.0.0.1"
 """The address of a machine that only itself can reach."""
 _PR_SET_PDEATHSIG = 1
@@ -26,6 +28,7 @@ def spawn(
     thread that started it ends, so call this from a thread that lives as long as the child should.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
+    begin_anew(log, LOG_BYTES)
     libc = ctypes.CDLL(None) if dies_with_parent else None
 
     def before_exec() -> None:

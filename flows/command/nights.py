@@ -8,7 +8,7 @@ import typer
 
 from configs.loading import load_config
 from flows.command.options import ConfigPath, Json, Overrides
-from flows.command.output import console, print_rows
+from flows.command.output import console, print_json, print_rows
 from infra.home import Home
 
 app = typer.Typer()
@@ -24,6 +24,7 @@ def deploy(
     cron: Annotated[str, typer.Option(help="When to run, as a cron line.")] = "0 1 * * *",
     timezone: Annotated[str, typer.Option(help="Time zone of the cron line.")] = "UTC",
     overrides: Overrides = None,
+    as_json: Json = False,
 ) -> None:
     """Schedule the config every night; the deployment's parameters are a form in the Prefect UI."""
     from flows.deployment import deploy as deploy_flow
@@ -33,10 +34,12 @@ def deploy(
     wanted = load_config(config, overrides)
     preflight(wanted, home)
     deployed = deploy_flow(wanted, cron, timezone, home)
+    if as_json:
+        row = {"name": wanted.name, "cron": cron, "timezone": timezone, "paused": deployed.paused}
+        print_json("deploy", row)
+        return
     still = f" and still paused: `overnight unpause {wanted.name}`" if deployed.paused else ""
-    console.print(
-        f'deployed {deployed.name} at "{cron}" {timezone}{still}; stop the servers with `overnight down`'
-    )
+    console.print(f'deployed {deployed.name} at "{cron}" {timezone}{still}; stop with `overnight down`')
 
 
 @app.command(name="deployments")
@@ -44,8 +47,11 @@ def list_deployments(as_json: Json = False) -> None:
     """List what is deployed: its schedule, its next night and how the last one stands."""
     from flows.deployments import deployments
 
-    rows = [asdict(each) for each in deployments(Home.find())]
-    print_rows(rows, rows, as_json)
+    found = deployments(Home.find())
+    if as_json:
+        print_json("deployments", found)
+    else:
+        print_rows([asdict(each) for each in found])
 
 
 @app.command()
@@ -66,7 +72,7 @@ def undeploy(name: DeploymentName, as_json: Json = False) -> None:
     from flows import deployments
 
     deployments.undeploy(name, Home.find())
-    _print({"name": name, "deployed": False}, f"{name} is no longer deployed", as_json)
+    _print("undeploy", {"name": name, "deployed": False}, f"{name} is no longer deployed", as_json)
 
 
 @app.command()
@@ -76,18 +82,19 @@ def trigger(name: DeploymentName, as_json: Json = False) -> None:
 
     flow_run = deployments.trigger(name, Home.find())
     row = {"name": name, "flow_run": flow_run.name, "flow_run_id": str(flow_run.id)}
-    _print(row, f"{name}: flow run {flow_run.name} starts when its turn comes", as_json)
+    _print("trigger", row, f"{name}: flow run {flow_run.name} starts when its turn comes", as_json)
 
 
 def _set_paused(name: str, paused: bool, as_json: bool) -> None:
     from flows import deployments
 
     deployments.set_paused(name, paused, Home.find())
-    _print({"name": name, "paused": paused}, f"{name} is {'paused' if paused else 'scheduled'}", as_json)
+    subcommand, word = ("pause", "paused") if paused else ("unpause", "scheduled")
+    _print(subcommand, {"name": name, "paused": paused}, f"{name} is {word}", as_json)
 
 
-def _print(row: Mapping[str, object], line: str, as_json: bool) -> None:
+def _print(subcommand: str, row: Mapping[str, object], line: str, as_json: bool) -> None:
     if as_json:
-        print_rows(row, [dict(row)], as_json)
+        print_json(subcommand, row)
     else:
         console.print(line)

@@ -11,8 +11,10 @@ from infra.home import Home
 if TYPE_CHECKING:
     from tasks.record.run import Run
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-ConfigPath = Annotated[Path, typer.Argument(help="YAML config, such as configs/tiny-cpu.yaml.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON: docs/json-schema.json.")]
+ConfigPath = Annotated[
+    Path, typer.Argument(metavar="CONFIG", help="A preset, such as tiny-cpu, or the path of a YAML file.")
+]
 RunId = Annotated[str, typer.Argument(help="Id of a run, as `overnight runs` lists it.")]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", help="Override a field: section.field=value. Repeatable.")

@@ -1,7 +1,8 @@
 """How the command prints: tables for people, JSON for programs."""
 
-import json
+import os
 import sys
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -10,8 +11,9 @@ if TYPE_CHECKING:
     from tasks.reporting.report import RunReport
 
 _PLAIN_WIDTH = 200
-"""Columns of a table that goes to a pipe or a file."""
-console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
+"""Columns of a table that goes to a pipe or a file, where COLUMNS does not say."""
+_is_plain = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+console = Console(highlight=False, soft_wrap=True, width=_PLAIN_WIDTH if _is_plain else None)
 
 
 def progress_console(as_json: bool) -> Console:
@@ -19,19 +21,24 @@ def progress_console(as_json: bool) -> Console:
     return Console(stderr=True, highlight=False, soft_wrap=True) if as_json else console
 
 
-def print_report(report: "RunReport", as_json: bool) -> None:
+def print_json(subcommand: str, document: Any) -> None:
+    """Print the document that `flows.command.documents` has for the subcommand."""
+    from flows.command.documents import dump
+
+    print(dump(subcommand, document))
+
+
+def print_report(subcommand: str, report: "RunReport", as_json: bool) -> None:
     from flows import display
 
     if as_json:
-        print(report.model_dump_json(indent=1))
+        print_json(subcommand, report)
     else:
         display.print_report(report, console)
 
 
-def print_rows(document: Any, rows: list[dict[str, Any]], as_json: bool) -> None:
-    from flows.tables import table_of
+def print_rows(rows: Sequence[Mapping[str, Any]], by_importance: Sequence[str] = ()) -> None:
+    """Print a line a row; `by_importance` says which columns go last where the terminal is narrow."""
+    from flows.tables import FittedTable
 
-    if as_json:
-        print(json.dumps(document, indent=1))
-    else:
-        console.print(table_of(rows) if rows else "none")
+    console.print(FittedTable(rows, by_importance) if rows else "none")

@@ -1,13 +1,12 @@
 """Look at what runs have recorded."""
 
-import json
 import sys
 
 import typer
 
 from configs.errors import UserError
 from flows.command.options import Json, RunId
-from flows.command.output import console, print_report, print_rows
+from flows.command.output import console, print_json, print_report
 from infra.home import Home
 
 app = typer.Typer()
@@ -15,26 +14,22 @@ app = typer.Typer()
 
 @app.command()
 def runs(as_json: Json = False) -> None:
-    """List the runs of the state folder."""
+    """List the runs of the state folder: state, date, steps, reward, and avg@k of the best version."""
+    from flows.tables import runs_table
     from tasks.record.runs import all_runs
-    from tasks.reporting.report import report_of
+    from tasks.reporting.summary import summary_of
 
-    reports = []
+    found = []
     for run in all_runs(Home.find()):
         try:
-            reports.append(report_of(run))
+            found.append(summary_of(run))
         except UserError as error:
-            print(f"{run.id}: {error}", file=sys.stderr)
-    rows = [
-        {
-            "run": r.run_id,
-            "steps": f"{r.steps}/{r.steps_wanted}",
-            "version": r.version,
-            "reward": r.reward_last,
-        }
-        for r in reports
-    ]
-    print_rows([report.model_dump(mode="json") for report in reports], rows, as_json)
+            print(f"{run.id}: {error.line}", file=sys.stderr)
+    found.sort(key=lambda run: run.updated_at)
+    if as_json:
+        print_json("runs", found)
+    else:
+        console.print(runs_table(found) if found else "none")
 
 
 @app.command()
@@ -43,7 +38,7 @@ def show(run_id: RunId, as_json: Json = False) -> None:
     from tasks.record.runs import load_run
     from tasks.reporting.report import report_of
 
-    print_report(report_of(load_run(run_id, Home.find())), as_json)
+    print_report("show", report_of(load_run(run_id, Home.find())), as_json)
 
 
 @app.command()
@@ -55,15 +50,21 @@ def ledger(run_id: RunId, as_json: Json = False) -> None:
 
     records = read_ledger(load_run(run_id, Home.find()))
     if as_json:
-        print(json.dumps([record.model_dump(mode="json") for record in records], indent=1))
+        print_json("ledger", records)
     else:
         console.print(ledger_table(records) if records else "none")
+        if records and (origin := records[0].origin):
+            console.print(f"version 0 is {origin}, hash {origin.hash}")
 
 
 @app.command(name="sync-mlflow")
-def sync_mlflow(run_id: RunId) -> None:
+def sync_mlflow(run_id: RunId, as_json: Json = False) -> None:
     """Bring MLflow up to date with a run's commits; repeating it adds nothing."""
     from tasks.record.runs import load_run
+    from tasks.reporting.summary import summary_of
     from tasks.reporting.tracking import finish_run
 
-    finish_run(load_run(run_id, Home.find()))
+    run = load_run(run_id, Home.find())
+    finish_run(run)
+    if as_json:
+        print_json("sync-mlflow", summary_of(run))

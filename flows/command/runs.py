@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from configs.loading import load_config, override
+from configs.presets import preset_names
 from flows.command.options import ConfigPath, Json, Overrides, RunId, RunVersion, version_of
-from flows.command.output import console, print_report, print_rows, progress_console
+from flows.command.output import console, print_json, print_report, print_rows, progress_console
 from infra.home import Home
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def run(
     home = Home.find()
     wanted = load_config(config, overrides)
     preflight(wanted, home)
-    _train(create_run(wanted, home, run_id), as_json)
+    _train("run", create_run(wanted, home, run_id), as_json)
 
 
 @app.command()
@@ -50,14 +51,15 @@ def resume(run_id: RunId, overrides: Overrides = None, as_json: Json = False) ->
         with exclusive(wanted):
             wanted = revise_run(wanted, overrides)
     preflight(wanted.config, home)
-    _train(wanted, as_json)
+    _train("resume", wanted, as_json)
 
 
 @app.command()
-def abandon(run_id: RunId) -> None:
+def abandon(run_id: RunId, as_json: Json = False) -> None:
     """Give up an unfinished run: no night continues it, and MLflow shows it as killed."""
     from tasks.record.abandonment import abandon_run
     from tasks.record.runs import RunError, exclusive, load_run
+    from tasks.reporting.summary import summary_of
     from tasks.reporting.tracking import finish_run
 
     run = load_run(run_id, Home.find())
@@ -65,8 +67,11 @@ def abandon(run_id: RunId) -> None:
         if run.is_finished:
             raise RunError(f"run {run.id} has all its steps: there is nothing to abandon")
         abandon_run(run)
-    console.print(f"abandoned {run.id}: what it made stays")
+    if not as_json:
+        console.print(f"abandoned {run.id}: what it made stays")
     finish_run(run)
+    if as_json:
+        print_json("abandon", summary_of(run))
 
 
 @app.command(name="eval")
@@ -84,14 +89,19 @@ def evaluate(
 
     run, version = version_of(target)
     report = session.evaluate(run, version, dataset, overrides or [], progress_console(as_json))
-    rows = [{"metric": name, "value": value} for name, value in report.metrics().items()]
-    print_rows(report.model_dump(mode="json"), rows, as_json)
+    if as_json:
+        from flows.command.documents import Evaluated
+
+        print_json("eval", Evaluated(run_id=run.id, **report.model_dump()))
+    else:
+        print_rows([{"metric": name, "value": value} for name, value in report.metrics().items()])
 
 
 @app.command()
 def align(
     target: Annotated[
-        str, typer.Argument(metavar="CONFIG|RUN", help="YAML config, or a run for its newest version.")
+        str,
+        typer.Argument(metavar="CONFIG|RUN", help="Preset or YAML file, or a run for its newest version."),
     ],
     layers: Annotated[
         bool, typer.Option("--layers", help="Also say which layer of the trainer differs first.")
@@ -109,7 +119,9 @@ def align(
         preflight(run.config, run.home)
         report = session.align(run, layers, progress_console(as_json))
     if as_json:
-        print(report.model_dump_json(indent=1))
+        from flows.command.documents import Aligned
+
+        print_json("align", Aligned(run_id=run.id, **report.model_dump()))
     else:
         console.print(alignment_tables(report))
     require_aligned(run, report)
@@ -123,6 +135,7 @@ def export(
         str | None,
         typer.Option("--format", help="Number format, such as fp8_block or bf16; as it is if absent."),
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Write a weight version as a Hugging Face checkpoint, verified tensor by tensor."""
     from tasks.publishing.export import export_version
@@ -131,6 +144,19 @@ def export(
     run, version = version_of(target)
     version = newest_version(run) if version is None else version
     written = export_version(run, version, folder, format_name)
+    if as_json:
+        from flows.command.documents import Exported
+
+        exported = Exported(
+            run_id=run.id,
+            version=version,
+            folder=str(folder.absolute()),
+            tensors=len(written.tensors),
+            bytes=written.bytes,
+            hash=written.hash,
+        )
+        print_json("export", exported)
+        return
     console.print(
         f"version {version} of {run.id} in {folder}: {len(written.tensors)} tensors, "
         f"{written.bytes / 1e6:.1f} MB, hash {written.hash}"
@@ -139,10 +165,10 @@ def export(
 
 @contextmanager
 def _run_to_align(target: str, overrides: list[str]) -> Iterator["Run"]:
-    """The run of that id; for a YAML file a passing one."""
+    """The run of that id; for a YAML file or a preset a passing one."""
     from tasks.record.runs import load_run, passing_run
 
-    if Path(target).suffix in (".yaml", ".yml"):
+    if Path(target).suffix in (".yaml", ".yml") or target in preset_names():
         with passing_run(load_config(Path(target), overrides), Home.find()) as run:
             yield run
     else:
@@ -150,10 +176,10 @@ def _run_to_align(target: str, overrides: list[str]) -> Iterator["Run"]:
         yield run.model_copy(update={"config": override(run.config, overrides)})
 
 
-def _train(run: "Run", as_json: bool) -> None:
+def _train(subcommand: str, run: "Run", as_json: bool) -> None:
     from flows.session import train
 
     report = train(run, progress_console(as_json))
-    print_report(report, as_json)
+    print_report(subcommand, report, as_json)
     if not as_json:
         console.print(f"weight versions: overnight ledger {run.id}")

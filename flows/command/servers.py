@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from flows.command.options import Json
-from flows.command.output import console, print_rows
+from flows.command.output import console, print_json, print_rows
 from infra.home import Home
 
 app = typer.Typer()
@@ -30,26 +30,36 @@ def up(
     services.ensure_prefect(prefect_port)
     services.ensure_mlflow(mlflow_port)
     services.ensure_worker()
-    status(as_json)
+    _print_status("up", as_json)
 
 
 @app.command()
-def down() -> None:
+def down(as_json: Json = False) -> None:
     """Stop the servers that `up`, `run` and `deploy` started, never your own; runs and records stay."""
     from infra.services import Services
 
     Services(Home.find()).stop_all()
+    if as_json:
+        _print_status("down", as_json)
 
 
 @app.command()
 def status(as_json: Json = False) -> None:
     """Say which servers are up, where, and how `prefect` and `mlflow` commands reach them."""
+    _print_status("status", as_json)
+
+
+def _print_status(subcommand: str, as_json: bool) -> None:
     from infra.services import Services
 
-    services = Services(Home.find())
-    rows = [asdict(service) for service in services.status()]
-    variables = services.variables()
-    print_rows({"services": rows, "environment": variables}, rows, as_json)
-    if not as_json:
-        for name, value in variables.items():
-            console.print(f"export {name}={shlex.quote(value)}")
+    found = Services(Home.find()).status()
+    environment = {name: value for service in found for name, value in service.environment.items()}
+    if as_json:
+        from flows.command.documents import Servers
+
+        print_json(subcommand, Servers(services=found, environment=environment))
+        return
+    rows = [asdict(service) for service in found]
+    print_rows([{name: value for name, value in row.items() if name != "environment"} for row in rows])
+    for name, value in environment.items():
+        console.print(f"export {name}={shlex.quote(value)}")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import ray
 from ray._private import ray_constants
+from ray.job_config import JobConfig
 
 from configs.cluster import LocalClusterConfig
 from configs.errors import UserError
@@ -107,12 +108,22 @@ def _hold_cluster(folder: Path, started: Future[None]) -> None:
             logging_level=logging.ERROR,
             _node_ip_address=LOOPBACK,
             _temp_dir=str(folder),
+            job_config=_job_config(),
         )
     except BaseException as error:
         started.set_exception(error)
     else:
         started.set_result(None)
         _stopped.wait()
+
+
+def _job_config() -> JobConfig:
+    """Has workers import from where this process does: Ray's own habit is to look in the working directory
+    first, whose packages may have the names of ours. `_client_job` is what turns that habit off."""
+    searched = [str(folder.absolute()) for folder in map(Path, sys.path) if folder.exists()]
+    return JobConfig(
+        _client_job=True, _py_driver_sys_path=searched[::-1]
+    )  # each is put before those before it
 
 
 def _spawn_reaper(folder: Path, log: Path) -> ProcessRef:

@@ -43,6 +43,7 @@ def _embedded(config: EmbeddedEngine, model_path: Path, host: str, port: int) ->
     return Launch(
         [
             sys.executable,
+            "-P",  # not from the working directory, whose packages may have the names of ours
             "-m",
             "infra.engines.embedded",
             f"--model-path={model_path}",
@@ -93,6 +94,7 @@ def _flag(name: str, value: str | int | float | bool | None) -> str:
 
 def _sglang_env(config: SGLangEngine) -> dict[str, str]:
     env = {"HF_HUB_OFFLINE": "1", "PYTHONPATH": "", "OMP_NUM_THREADS": str(config.threads)}
+    env["PYTHONSAFEPATH"] = "1"  # not from the working directory
     env["SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"] = "false"  # else /health fails in every pause
     if config.device == "cpu":
         all_cores = f"0-{(os.cpu_count() or 1) - 1}"

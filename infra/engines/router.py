@@ -29,6 +29,7 @@ def launch_router(host: str, port: int, metrics_port: int, timeout_s: float) -> 
     return Launch(
         [
             sys.executable,
+            "-P",  # not from the working directory, whose packages may have the names of ours
             "-m",
             "sglang_router",
             "launch",

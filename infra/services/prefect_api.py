@@ -1,6 +1,6 @@
 """The few calls that services make to Prefect's REST API, each with a deadline, by Prefect's own client."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -64,10 +64,10 @@ class PrefectApi:
 
     def __init__(self, url: str, timeout_s: float = 30, user: ForeignPrefect | None = None) -> None:
         if user is None:
-            self._client = _client(f"{url}/api", timeout_s, trust_env=False)  # no proxy between
+            self._client = _own_client(url, timeout_s)
             self._way_out = "start it with `overnight up`"
         else:
-            self._client = _client(user.api_url, timeout_s, **_login(user.settings))
+            self._client = _client_of(user, timeout_s)
             self._way_out = "start it, or unset PREFECT_API_URL (or the profile's) to use Overnight's own"
 
     def check(self) -> None:
@@ -148,19 +148,22 @@ class PrefectApi:
         return f"Prefect refused {path}: {response.status_code} {text}"
 
 
-def _client(
-    api_url: str, timeout_s: float, *, trust_env: bool = True, **login: str | None
-) -> "SyncPrefectClient":
+def _own_client(url: str, timeout_s: float) -> "SyncPrefectClient":
     from prefect.client.orchestration import SyncPrefectClient
 
-    return SyncPrefectClient(api_url, **login, httpx_settings={"timeout": timeout_s, "trust_env": trust_env})
+    direct = {"timeout": timeout_s, "trust_env": False}  # no proxy on the way to this machine
+    return SyncPrefectClient(f"{url}/api", httpx_settings=direct)
 
 
-def _login(settings: Mapping[str, str]) -> dict[str, str | None]:
-    return {
-        "api_key": settings.get("PREFECT_API_KEY"),
-        "auth_string": settings.get("PREFECT_API_AUTH_STRING"),
-    }
+def _client_of(user: ForeignPrefect, timeout_s: float) -> "SyncPrefectClient":
+    from prefect.client.orchestration import SyncPrefectClient
+
+    return SyncPrefectClient(
+        user.api_url,
+        api_key=user.settings.get("PREFECT_API_KEY"),
+        auth_string=user.settings.get("PREFECT_API_AUTH_STRING"),
+        httpx_settings={"timeout": timeout_s},
+    )
 
 
 def answers(url: str, timeout_s: float = 5) -> bool:

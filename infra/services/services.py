@@ -1,7 +1,7 @@
 """Prefect server, MLflow UI and Prefect worker of a state folder: started once, found by every command."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -34,6 +34,8 @@ class ServiceStatus:
     state: Literal["up", "starting", "dead", "absent", "foreign", "unreachable"]
     """dead: it was started and its process is gone. absent: it was never started, or was stopped.
     foreign: the user's own server, which answers; unreachable: one that does not."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """What plain `prefect` and `mlflow` commands need to reach it; no passwords."""
 
 
 class Services:
@@ -77,7 +79,7 @@ class Services:
                 record = self._running("prefect", port) or self._start_prefect(port)
             self._wait_until_up("prefect", record)
             url, api = record.url, PrefectApi(record.url)
-        crashes.forget_heartbeat_automations(api)
+            crashes.forget_heartbeat_automations(api)
         crashes.mark_crashed(api)
         return url
 
@@ -125,19 +127,10 @@ class Services:
         """How each service is; answers within some seconds also when a server hangs."""
         return [self._prefect_status(), self._mlflow_status(), self._own_status("worker")]
 
-    def variables(self) -> dict[str, str]:
-        """What `prefect` and `mlflow` commands need in their environment to reach the servers that run."""
-        prefect, place, records = foreign_prefect(self._home), mlflow_place(self._home), self._state.read()
-        variables: dict[str, str] = {}
-        if prefect:
-            variables["PREFECT_API_URL"] = prefect.api_url
-        elif (record := records.get("prefect")) and record.runs:
-            variables["PREFECT_API_URL"] = f"{record.url}/api"
-        if place.is_server:
-            variables["MLFLOW_TRACKING_URI"] = place.shown
-        elif (record := records.get("mlflow")) and record.runs:
-            variables["MLFLOW_TRACKING_URI"] = record.url
-        return variables
+    def own(self) -> list[str]:
+        """The servers that are ours: those of `prefect` and `mlflow` that are not the user's."""
+        prefect = [] if foreign_prefect(self._home) else ["prefect"]
+        return prefect if mlflow_place(self._home).is_server else [*prefect, "mlflow"]
 
     def stop_all(self) -> None:
         """Stop every service that we started, the flows of the worker included; fine when none runs."""
@@ -247,13 +240,13 @@ class Services:
         if foreign is None:
             return self._own_status("prefect")
         api = PrefectApi(foreign.url, _STATUS_TIMEOUT_S, foreign)
-        return _foreign_status("prefect", foreign.url, api.check)
+        return _foreign_status("prefect", foreign.url, api.check, foreign.api_url)
 
     def _mlflow_status(self) -> ServiceStatus:
         place = mlflow_place(self._home)
         if not place.is_server:
             return self._own_status("mlflow")
-        return _foreign_status("mlflow", place.shown, lambda: _check_mlflow(place))
+        return _foreign_status("mlflow", place.shown, lambda: _check_mlflow(place), place.shown)
 
     def _own_status(self, name: ServiceName) -> ServiceStatus:
         record = self._state.read().get(name)
@@ -262,7 +255,8 @@ class Services:
         if not record.process.alive:
             return ServiceStatus(name, record.url, None, "dead")
         state: Literal["up", "starting"] = "up" if self._answers(name, record) else "starting"
-        return ServiceStatus(name, record.url, record.process.pid, state)
+        address = f"{record.url}/api" if name == "prefect" else record.url
+        return ServiceStatus(name, record.url, record.process.pid, state, _environment(name, address))
 
     def _answers(self, name: ServiceName, record: ServiceRecord) -> bool:
         match name:
@@ -286,12 +280,17 @@ class Services:
         return self._home.logs / f"{name}.log"
 
 
-def _foreign_status(name: ServiceName, url: str, check: Callable[[], None]) -> ServiceStatus:
+def _foreign_status(name: ServiceName, url: str, check: Callable[[], None], address: str) -> ServiceStatus:
     try:
         check()
     except ServiceError:
-        return ServiceStatus(name, url, None, "unreachable")
-    return ServiceStatus(name, url, None, "foreign")
+        return ServiceStatus(name, url, None, "unreachable", _environment(name, address))
+    return ServiceStatus(name, url, None, "foreign", _environment(name, address))
+
+
+def _environment(name: ServiceName, address: str) -> dict[str, str]:
+    variable = {"prefect": "PREFECT_API_URL", "mlflow": "MLFLOW_TRACKING_URI"}.get(name)
+    return {variable: address} if variable else {}
 
 
 def _check_mlflow(place: MlflowPlace) -> None:

@@ -1,27 +1,45 @@
 """One MLflow run that any process can find again, and write to twice without doubling anything."""
 
 import contextlib
+import csv
+import io
 import json
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import quote
 
 from matplotlib.figure import Figure
 from mlflow import MlflowClient
-from mlflow.entities import LoggedModelOutput, Metric, Param, RunTag
+from mlflow.entities import (
+    Dataset,
+    DatasetInput,
+    Experiment,
+    InputTag,
+    LoggedModelOutput,
+    Metric,
+    Param,
+    RunTag,
+)
 from mlflow.entities import Run as MlflowRun
 from mlflow.exceptions import MlflowException
-from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS, MLFLOW_MODEL_IS_EXTERNAL
-from mlflow.utils.validation import MAX_PARAM_VAL_LENGTH
+from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_MODEL_IS_EXTERNAL
+from mlflow.utils.uri import is_local_uri
+from mlflow.utils.validation import MAX_PARAM_VAL_LENGTH, MAX_TAG_VAL_LENGTH
 from sqlalchemy.exc import SQLAlchemyError
 
 from infra.tracking import TrackingError
 from infra.tracking.database import ensure_database
 
 RunStatus = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
+
+_KIND = "mlflow.experimentKind"
+"""Tag by which MLflow's UI shows an experiment in the mode for training models, not in that for prompts."""
+_TRAINING = "custom_model_development"
+_MODEL_ID = "model_id"
+"""Tag of a registered version: a search does not give its LoggedModel otherwise."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +53,29 @@ class ExternalModel:
 
 
 @dataclass(frozen=True)
+class DataSet:
+    """Problems that a run saw, of which MLflow keeps no more than this."""
+
+    name: str
+    digest: str
+    """At most 36 characters; other problems have another."""
+    source: str
+    """What people find them by: a path, or how they are made."""
+    context: Literal["training", "evaluation"]
+
+
+@dataclass(frozen=True)
+class RegisteredVersion:
+    """A LoggedModel as a version of a registered model."""
+
+    model_id: str
+    source: str
+    """URI of its files, which are not copied."""
+    description: str
+    tags: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class Measurements:
     """Metric values of one moment; with `model_id` they also show on the page of that LoggedModel."""
 
@@ -43,6 +84,8 @@ class Measurements:
     time_s: float
     """Unix time, seconds."""
     model_id: str | None = None
+    data: DataSet | None = None
+    """What was measured on, where that is told."""
 
 
 @contextlib.contextmanager
@@ -86,12 +129,13 @@ class TrackedRun:
             )
         else:
             experiment_id = known.experiment_id
+        _show_as_training(client, experiment_id, known)
         key, value = identity
         found = client.search_runs([experiment_id], f"tags.`{key}` = '{value}'", max_results=1)
         if found:
             return cls(client, found[0])
         created = client.create_run(
-            experiment_id, start_time=_milliseconds(start_s), tags={key: value}, run_name=value
+            experiment_id, start_time=milliseconds(start_s), tags={key: value}, run_name=value
         )
         return cls(client, created)
 
@@ -101,8 +145,14 @@ class TrackedRun:
         return self._run.info.run_id
 
     @property
+    def page(self) -> str:
+        """Where MLflow's UI shows the run, below the server's own URL, in its mode for training models."""
+        info = self._run.info
+        return f"/#/experiments/{info.experiment_id}/runs/{info.run_id}?workflowType=machine_learning"
+
+    @property
     def tags(self) -> Mapping[str, str]:
-        """Tags of the run."""
+        """Tags of the run, as they were when it was opened."""
         return self._run.data.tags
 
     @property
@@ -111,14 +161,26 @@ class TrackedRun:
         return self._run.info.status
 
     @_typed_errors()
-    def describe(self, params: Mapping[str, str], files: Mapping[str, str]) -> None:
-        """Give the run its parameters (cut to MLflow's length) and text artifacts, unless it has them."""
+    def describe(
+        self, params: Mapping[str, str], tags: Mapping[str, str], files: Mapping[str, str], data: DataSet
+    ) -> None:
+        """Give the run its parameters (cut to MLflow's length), tags, text artifacts and the data that it
+        trains on, unless it has them."""
         if self._run.data.params:
             return
         for path, text in files.items():
-            self._client.log_text(self.id, text, path)
+            self.write_text(path, text)
+        self.saw(data)
         cut = [Param(key, value[:MAX_PARAM_VAL_LENGTH]) for key, value in params.items()]
-        self._client.log_batch(self.id, params=cut, synchronous=True)
+        run_tags = [RunTag(key, value[:MAX_TAG_VAL_LENGTH]) for key, value in tags.items()]
+        self._client.log_batch(self.id, params=cut, tags=run_tags, synchronous=True)
+
+    @_typed_errors()
+    def saw(self, data: DataSet) -> None:
+        """Say that the run trained or was evaluated on a data set, once however often it is said."""
+        entity = Dataset(data.name, data.digest, "overnight", json.dumps({"from": data.source}))
+        tags = [InputTag(MLFLOW_DATASET_CONTEXT, data.context)]
+        self._client.log_inputs(self.id, [DatasetInput(entity, tags)])
 
     @_typed_errors()
     def models(self, models: Sequence[ExternalModel] = ()) -> Mapping[int, str]:
@@ -141,15 +203,23 @@ class TrackedRun:
             Metric(
                 name,
                 value,
-                _milliseconds(moment.time_s),
+                milliseconds(moment.time_s),
                 moment.step,
                 # MLflow would show 0 for a nan on a model's page
                 model_id=moment.model_id if math.isfinite(value) else None,
+                dataset_name=moment.data and moment.data.name,
+                dataset_digest=moment.data and moment.data.digest,
             )
             for moment in measurements
             for name, value in moment.values.items()
         ]
         self._client.log_batch(self.id, metrics=metrics, synchronous=True)
+
+    @_typed_errors()
+    def moments(self, metric: str) -> Set[tuple[int, int]]:
+        """Step and time (Unix, milliseconds) of each value that the run has of a metric."""
+        history = self._client.get_metric_history(self.id, metric)
+        return {(point.step, point.timestamp) for point in history}
 
     @_typed_errors()
     def tag(self, tags: Mapping[str, str]) -> None:
@@ -159,14 +229,20 @@ class TrackedRun:
 
     @_typed_errors()
     def write_table(self, path: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Write (or replace) a table as a JSON artifact that MLflow shows in its evaluation view."""
-        columns = list(dict.fromkeys(name for row in rows for name in row))
-        table = {"columns": columns, "data": [[row.get(name) for name in columns] for row in rows]}
-        self._client.log_text(self.id, json.dumps(table), path)
-        tables = json.loads(self._client.get_run(self.id).data.tags.get(MLFLOW_LOGGED_ARTIFACTS, "[]"))
-        entry = {"path": path, "type": "table"}
-        if entry not in tables:
-            self._client.set_tag(self.id, MLFLOW_LOGGED_ARTIFACTS, json.dumps([*tables, entry]))
+        """Write (or replace) a CSV artifact, of at least one row, which MLflow shows as a table.
+
+        A table of MLflow's own kind has to be listed in a tag of the run, which has room for 150.
+        """
+        text = io.StringIO()
+        writer = csv.DictWriter(text, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+        self.write_text(path, text.getvalue())
+
+    @_typed_errors()
+    def write_text(self, path: str, text: str) -> None:
+        """Write (or replace) a text artifact; MLflow shows HTML as a page."""
+        self._client.log_text(self.id, text, path)
 
     @_typed_errors()
     def write_figure(self, path: str, figure: Figure) -> None:
@@ -180,23 +256,29 @@ class TrackedRun:
             if self.status != status:
                 self._client.update_run(self.id, status=status)
         else:
-            end = _milliseconds(time.time() if end_s is None else end_s)
+            end = milliseconds(time.time() if end_s is None else end_s)
             self._client.set_terminated(self.id, status=status, end_time=end)
 
     @_typed_errors()
-    def register(self, registry: str, model_id: str, source: str, alias: str | None = None) -> None:
-        """Make a LoggedModel a version of a registered model, unless it is one, and point an alias at it.
-
-        `source` is the URI of its files, which are not copied. MLflow keeps the alias `latest` for itself.
+    def register(self, registry: str, version: RegisteredVersion, alias: str | None = None) -> None:
+        """Make a LoggedModel a version of a registered model, unless it is one; say what is known of it now,
+        and point an alias at it. MLflow keeps the alias `latest` for itself.
         """
         if not self._client.search_registered_models(f"name = '{registry}'"):
             self._client.create_registered_model(registry)
-        versions = self._client.search_model_versions(f"name = '{registry}' AND run_id = '{self.id}'")
-        number = next((item.version for item in versions if item.tags.get("model_id") == model_id), None)
+        known = self._client.search_model_versions(f"name = '{registry}' AND run_id = '{self.id}'")
+        number = next((item.version for item in known if item.tags.get(_MODEL_ID) == version.model_id), None)
         if number is None:
             number = self._client.create_model_version(
-                registry, source, run_id=self.id, model_id=model_id, tags={"model_id": model_id}
+                registry,
+                self._source(version.source, version.model_id),
+                run_id=self.id,
+                model_id=version.model_id,
+                tags={_MODEL_ID: version.model_id},
             ).version
+        self._client.update_model_version(registry, number, version.description)
+        for key, value in version.tags.items():
+            self._client.set_model_version_tag(registry, number, key, value)
         if alias is not None:
             self._client.set_registered_model_alias(registry, alias, number)
 
@@ -208,13 +290,18 @@ class TrackedRun:
         number = found[0].aliases.get(alias) if found else None
         if number is None:
             return None
-        model_id = self._client.get_model_version(registry, number).tags.get("model_id")
+        model_id = self._client.get_model_version(registry, number).tags.get(_MODEL_ID)
         try:
             return self._client.get_logged_model(model_id).tags if model_id else {}
         except MlflowException as error:
             if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
             return {}
+
+    def _source(self, source: str, model_id: str) -> str:
+        """A server takes no path, which may be another machine's: it is sent to the LoggedModel."""
+        on_server = self._client.tracking_uri.startswith("http")
+        return f"models:/{model_id}" if on_server and is_local_uri(source) else source
 
     def _unlinked(self, models: Sequence[ExternalModel]) -> dict[str, str]:
         """Model id by name of models that a killed process created without linking them to the run."""
@@ -238,5 +325,12 @@ class TrackedRun:
         ).model_id
 
 
-def _milliseconds(time_s: float) -> int:
+def _show_as_training(client: MlflowClient, experiment_id: str, known: Experiment | None) -> None:
+    """Unless people have chosen how the experiment is shown."""
+    if known is None or _KIND not in known.tags:
+        client.set_experiment_tag(experiment_id, _KIND, _TRAINING)
+
+
+def milliseconds(time_s: float) -> int:
+    """A Unix time as MLflow keeps it."""
     return round(time_s * 1000)

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
@@ -12,8 +13,9 @@ from infra.engines.client import Generation, SamplingParams
 from infra.engines.router import Servers
 from tasks.fleet.dispatch import Request, dispatch, sampling_seed
 from tasks.record.samples import Problem
+from tasks.record.shown import ShownSample
 from tasks.reward.base import Grade, Reward
-from tasks.reward.responses import grade_responses
+from tasks.reward.responses import decode_responses, grade_text
 from tasks.rollout.generate import PromptLengthError
 
 log = logging.getLogger(__name__)
@@ -25,22 +27,50 @@ class EvaluationError(RunFailure):
     """The engines' answers cannot be counted as those of one weight version."""
 
 
+class Response(NamedTuple):
+    """What an engine wrote."""
+
+    text: str
+    tokens: int
+    truncated: bool
+    """Whether it was cut at the longest length."""
+
+
 @dataclass(frozen=True)
 class Answers:
-    """The grades of the answers to one problem."""
+    """The answers to one problem, and their grades."""
 
     problem: Problem
     greedy: Grade
     sampled: tuple[Grade, ...]
-    truncated: int
-    """Responses cut at the longest length."""
-    asked: bool = True
-    """False when the prompt did not fit in the engine's context, which makes every answer a wrong one."""
+    responses: tuple[Response, ...]
+    """The greedy one, then the sampled ones; none when the prompt did not fit in the engine's context, which
+    makes every answer a wrong one."""
 
     @property
     def grades(self) -> tuple[Grade, ...]:
         """Of the greedy answer, then of the sampled ones."""
         return (self.greedy, *self.sampled)
+
+    def shown(self, dataset: str, version: int) -> list[ShownSample]:
+        """The responses as people read them."""
+        return [
+            ShownSample(
+                step=None,
+                dataset=dataset,
+                version=str(version),
+                problem=self.problem.id,
+                prompt=self.problem.prompt,
+                answer=self.problem.answer,
+                greedy=number == 0,
+                response=response.text,
+                tokens=response.tokens,
+                truncated=response.truncated,
+                reward=grade.reward,
+                ungraded_because=grade.ungraded_because,
+            )
+            for number, (response, grade) in enumerate(zip(self.responses, self.grades, strict=False))
+        ]
 
 
 def collect_answers(
@@ -57,7 +87,7 @@ def collect_answers(
     samples = config.evaluation.samples
     requests = [request for n in fitting for request in _requests(prompts[n], n, config, dataset)]
     generations = iter(dispatch(servers, requests, config.engine.batch_size))
-    answers = [Answers(problem, _WRONG, (_WRONG,) * samples, 0, asked=False) for problem in problems]
+    answers = [Answers(problem, _WRONG, (_WRONG,) * samples, ()) for problem in problems]
     reward = config.reward.build()
     for number in fitting:
         given = [next(generations) for _ in range(1 + samples)]
@@ -118,7 +148,10 @@ def _graded(
                 raise EvaluationError(
                     f"problem {problem.id} was answered by version {span.version}, not {version}"
                 )
-    responses = [generation.tokens for generation in generations]
-    greedy, *sampled = grade_responses(reward, problem, responses, tokenizer)
-    truncated = sum(generation.finish_reason == "length" for generation in generations)
-    return Answers(problem, greedy, tuple(sampled), truncated)
+    texts = decode_responses(tokenizer, [generation.tokens for generation in generations])
+    greedy, *sampled = (grade_text(reward, problem, text) for text in texts)
+    responses = tuple(
+        Response(text, len(generation.tokens), generation.finish_reason == "length")
+        for text, generation in zip(texts, generations, strict=True)
+    )
+    return Answers(problem, greedy, tuple(sampled), responses)

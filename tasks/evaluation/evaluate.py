@@ -21,8 +21,14 @@ from tasks.record.evaluation_report import EvaluationReport, ProblemResult
 from tasks.record.evaluations import HELD_OUT, find_report, save_report
 from tasks.record.run import Run
 from tasks.record.samples import Problem
+from tasks.record.shown import ShownSample
 
 log = logging.getLogger(__name__)
+
+_SHOWN = 4
+"""Problems whose responses a report keeps: the same ones of every version."""
+_CHARACTERS = 4000
+"""Of each such response and prompt."""
 
 
 def found_report(run: Run, version: int) -> EvaluationReport | None:
@@ -74,13 +80,19 @@ def evaluate(
         ci_high=ci_high,
         pass_at_k=fmean(pass_at_k(k, result.correct, k) for result in results),
         maj_at_k=fmean(majority_is_right(a.sampled) for a in answers),
-        truncated_fraction=sum(a.truncated for a in answers) / sum((1 + k) for a in answers if a.asked),
-        too_long=sum(not a.asked for a in answers),
+        truncated_fraction=fmean(response.truncated for a in answers for response in a.responses),
+        too_long=sum(not a.responses for a in answers),
         ungraded=_ungraded(answers, dataset),
         settings=config.evaluation,
         problems=results,
+        samples=_shown(answers, dataset, version),
         finished_at=time.time(),
     )
+
+
+def _shown(answers: list[Answers], dataset: str, version: int) -> tuple[ShownSample, ...]:
+    first = [a for a in answers if a.responses][:_SHOWN]
+    return tuple(shown.cut_short(_CHARACTERS) for a in first for shown in a.shown(dataset, version))
 
 
 def _result(answers: Answers) -> ProblemResult:

@@ -19,15 +19,15 @@ class BatchUnreadable(RunFailure):
     """A stored batch is not what was stored."""
 
 
-def read_batch(store: Store, ref: BatchRef) -> RolloutBatch:
-    """The batch that a reference names.
+def read_batch(store: Store, ref: BatchRef, groups: int | None = None) -> RolloutBatch:
+    """The batch that a reference names, or its first groups only.
 
     BatchUnreadable when the store holds another, RecordUnreadable when a newer release wrote it.
     """
     data = store.read(ref.key)
     try:
         if batch_hash(data) == ref.sha256:
-            return RolloutBatch.from_parquet(data, ref.key)
+            return RolloutBatch.from_parquet(data, ref.key, groups)
     except ValueError:
         pass
     raise BatchUnreadable(

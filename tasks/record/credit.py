@@ -25,9 +25,8 @@ class VersionCredit(BaseModel):
 
     def metrics(self) -> dict[str, float]:
         """The figures under the names that MLflow receives; a reward that is None is absent."""
-        figures = {"length": self.length, "divergence": self.divergence, "entropy": self.entropy}
-        if self.reward is not None:
-            figures["reward"] = self.reward
+        figures = {} if self.reward is None else {"reward": self.reward}
+        figures |= {"divergence": self.divergence, "length": self.length, "entropy": self.entropy}
         return {f"version/{name}": value for name, value in figures.items()}
 
     def __add__(self, other: "VersionCredit") -> "VersionCredit":

@@ -5,6 +5,7 @@ import re
 from pydantic import BaseModel, ConfigDict
 
 from configs.evaluation import EvaluationConfig
+from tasks.record.shown import ShownSample
 from tasks.record.stored import Document, Record
 
 
@@ -56,6 +57,8 @@ class EvaluationReport(Record):
     settings: EvaluationConfig
     """How it was evaluated."""
     problems: tuple[ProblemResult, ...]
+    samples: tuple[ShownSample, ...] = ()
+    """The responses to the first problems, long ones cut in the middle."""
     finished_at: float = 0.0
     """Unix time, seconds; 0 where it was not noted."""
 
@@ -65,9 +68,13 @@ class EvaluationReport(Record):
         problems = [_with_answers_as_text(problem) for problem in document["problems"]]
         return {**document, "ungraded": 0, "problems": problems}
 
+    @property
+    def prefix(self) -> str:
+        """What the names of its metrics begin with, `eval/<dataset>`."""
+        return "eval/" + re.sub(r"[^A-Za-z0-9_.-]", "_", self.dataset)
+
     def metrics(self) -> dict[str, float]:
         """Values by MLflow name, `eval/<dataset>/...`."""
-        prefix = "eval/" + re.sub(r"[^A-Za-z0-9_.-]", "_", self.dataset)
         names = (
             "greedy",
             "avg_at_k",
@@ -79,9 +86,9 @@ class EvaluationReport(Record):
             "too_long",
             "ungraded",
         )
-        metrics = {f"{prefix}/{name}": float(getattr(self, name)) for name in names}
-        by_family = {f"{prefix}/greedy_{family}": value for family, value in self.greedy_by_family.items()}
-        return metrics | by_family
+        figures = {name: float(getattr(self, name)) for name in names}
+        by_family = {f"greedy_{family}": value for family, value in self.greedy_by_family.items()}
+        return {f"{self.prefix}/{name}": value for name, value in (figures | by_family).items()}
 
 
 def _with_answers_as_text(problem: Document) -> Document:

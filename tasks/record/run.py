@@ -46,6 +46,11 @@ class Run(BaseModel):
         return CommitLog(self.store, self.id)
 
     @property
+    def created_at(self) -> float:
+        """When this machine came to know the run, Unix time in seconds."""
+        return (self.home.registry / f"{self.id}.json").stat().st_mtime
+
+    @property
     def namespace(self) -> str:
         """Ray namespace of the run's actors."""
         return f"overnight-{self.id}"

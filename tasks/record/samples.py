@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tasks.record.stored import SCHEMA, is_of_the_schema_before
@@ -96,22 +97,22 @@ class RolloutBatch:
         return sink.getvalue()
 
     @classmethod
-    def from_parquet(cls, data: bytes, name: str = "the batch") -> "RolloutBatch":
-        """Inverse of to_parquet, also for the schema before.
+    def from_parquet(cls, data: bytes, name: str = "the batch", groups: int | None = None) -> "RolloutBatch":
+        """Inverse of to_parquet, also for the schema before; with `groups`, of the first so many only.
 
         ValueError when the table is not a rollout batch; RecordUnreadable, with the batch's name, when it is
         one of a schema that this release does not read.
         """
-        table = pq.read_table(io.BytesIO(data))
+        table = _table(data, groups)
         metadata = table.schema.metadata or {}
         number = int(metadata.get(_NUMBER, 1))
         if is_of_the_schema_before(name, number, SCHEMA_NUMBER):
             table = _upgraded(table)
         if not table.schema.equals(_SCHEMA):
             raise ValueError(f"not a rollout batch: the Parquet columns are not those of schema {number}")
-        groups = _groups(table.to_pylist())
+        found = _groups(table.to_pylist())
         step = int(metadata[b"step"])
-        return cls(step, groups, int(metadata.get(b"cursor", step * len(groups))))
+        return cls(step, found, int(metadata.get(b"cursor", step * len(found))))
 
 
 class BatchRef(NamedTuple):
@@ -146,6 +147,8 @@ _SCHEMA = pa.schema(
     ]
 )
 _NUMBER = SCHEMA.encode()
+_ROWS = 64
+"""That are read at once where not all are wanted."""
 
 
 def _to_table(batch: RolloutBatch) -> pa.Table:
@@ -170,6 +173,18 @@ def _to_table(batch: RolloutBatch) -> pa.Table:
     ]
     metadata = {SCHEMA: str(SCHEMA_NUMBER), "step": str(batch.step), "cursor": str(batch.cursor)}
     return pa.Table.from_pylist(rows, schema=_SCHEMA.with_metadata(metadata))
+
+
+def _table(data: bytes, groups: int | None) -> pa.Table:
+    if groups is None:
+        return pq.read_table(io.BytesIO(data))
+    file, read = pq.ParquetFile(io.BytesIO(data)), []
+    for rows in file.iter_batches(batch_size=_ROWS):  # sorted by group
+        read.append(rows)
+        if rows["group"][-1].as_py() >= groups:
+            break
+    table = pa.Table.from_batches(read, schema=file.schema_arrow)
+    return table.filter(pc.less(table["group"], groups))
 
 
 def _upgraded(table: pa.Table) -> pa.Table:

@@ -10,6 +10,9 @@ from tasks.record.evaluations import metrics_by_version
 from tasks.record.run import Run
 from tasks.reporting.ledger import VersionRecord, read_ledger
 
+RECENT_STEPS = 5
+"""The last steps, whose mean reward is told: one step's is noisy."""
+
 
 class RunReport(BaseModel):
     """A run in figures. Rewards are means over a step's samples; accuracies are on held-out problems."""
@@ -81,7 +84,7 @@ def report_of(run: Run) -> RunReport:
         hash=newest.weights.hash if newest else None,
         best=next((record for record in read_ledger(run) if record.version == best), None),
         reward_first=_mean(steps[:1], "reward/mean"),
-        reward_last=_mean(steps[-5:], "reward/mean"),
+        reward_last=_mean(steps[-RECENT_STEPS:], "reward/mean"),
         logprob_abs_diff_max=max(_values(steps, "divergence/logprob_abs_diff_max"), default=None),
         step_seconds=_mean(steps, "time/step"),
         overhead_seconds=_mean(steps, "time/overhead"),

@@ -1,6 +1,5 @@
 """MLflow as a projection of a run's commits and evaluations: caught up with, never waited for."""
 
-import hashlib
 import json
 import logging
 import os
@@ -15,16 +14,32 @@ import yaml
 from configs.errors import UserError
 from infra.locks import locked
 from infra.services.foreign import mlflow_place
+from infra.services.state import ServiceState
+from infra.store.base import KeyMissingError
 from infra.tracking import TrackingError
-from infra.tracking.mlflow_store import ExternalModel, Measurements, RunStatus, TrackedRun
+from infra.tracking.mlflow_store import ExternalModel, Measurements, RunStatus, TrackedRun, milliseconds
+from tasks.model.source import ModelError
+from tasks.record.batches import BatchUnreadable
 from tasks.record.best import aliases_of, best_version, is_better, save_aliases
 from tasks.record.commits import StepCommit, credits_of
 from tasks.record.evaluation_report import EvaluationReport
 from tasks.record.evaluations import report_keys
+from tasks.record.keys import numbers_in
 from tasks.record.run import Run
 from tasks.record.runs import load_run
 from tasks.record.stored import read_record
+from tasks.reporting.about import (
+    description_of,
+    evaluation_data,
+    labels_of,
+    registered,
+    training_data,
+    version_name,
+)
+from tasks.reporting.ledger import read_ledger
 from tasks.reporting.plots import plots
+from tasks.reporting.samples import page_of, samples_of
+from tasks.reporting.units import in_small_units
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +49,8 @@ TRACKER = "tracker"
 _RUN_ID = "overnight.run_id"
 _VERSION = "overnight.version"
 _PROJECTED = "overnight.projected_step"
-_EVALUATION = "overnight.evaluation"
+_ON_A_VERSIONS_ROW = ("avg_at_k", "greedy", "pass_at_k", "maj_at_k")
+"""Of an evaluation's figures, that its version's page and row show; the run has them all."""
 _LOCK_TIMEOUT_S = 60
 
 
@@ -59,7 +75,25 @@ def project_run(run: Run) -> int:
     Doing it again, also after a crash at any point, adds nothing. TrackingError when MLflow is down.
     """
     with _alone(run):
-        return _project(run, _open(run))
+        tracked = _open(run)
+        commits = _new_commits(run, tracked)
+        model_ids = _project(run, tracked, commits)
+        since = min((commit.weights.parent or 0 for commit in commits), default=0)
+        _project_evaluations(run, tracked, model_ids, since)
+        return commits[-1].step if commits else _projected(tracked)
+
+
+def run_url(run: Run) -> str | None:
+    """The page of a run in MLflow's UI; None where no UI was started. The run is there from now on.
+
+    TrackingError when MLflow is down.
+    """
+    place, own = mlflow_place(run.home), ServiceState(run.home.root).read().get("mlflow")
+    server = place.shown if place.is_server else own and own.url
+    if server is None:
+        return None
+    with _alone(run):
+        return server + _open(run).page
 
 
 def finish_run(run: Run, failed: bool = False) -> None:
@@ -72,7 +106,8 @@ def finish_run(run: Run, failed: bool = False) -> None:
     """
     with _alone(run):
         tracked = _open(run)
-        _project(run, tracked)
+        model_ids = _project(run, tracked, _new_commits(run, tracked))
+        _project_evaluations(run, tracked, model_ids, since=0)
         commits = run.commits.all()
         for name, figure in plots(commits).items():
             tracked.write_figure(f"plots/{name}.png", figure)
@@ -97,45 +132,55 @@ def _open(run: Run) -> TrackedRun:
     start_s = run.commits.read(steps[0]).created_at if steps else time.time()
     tracked = TrackedRun.open(place.uri, place.artifacts, run.config.name, (_RUN_ID, run.id), start_s)
     config = run.config.model_dump(mode="json")
-    tracked.describe(_flat(config), {"config.yaml": yaml.safe_dump(config, sort_keys=False)})
-    if missing := _labels(run).items() - tracked.tags.items():
+    files = {"config.yaml": yaml.safe_dump(config, sort_keys=False)}
+    tracked.describe(_flat(config), description_of(run), files, training_data(run))
+    if missing := labels_of(run).items() - tracked.tags.items():
         tracked.tag(dict(missing))
     return tracked
 
 
-def _labels(run: Run) -> dict[str, str]:
-    """Tags to find runs by. The configuration's is the same for all nights of one."""
-    asked = run.night.asked if run.night else run.config
-    labels = {
-        "overnight.model": " ".join(str(value) for value in asked.model.model_dump().values()),
-        "overnight.configuration": hashlib.sha256(asked.model_dump_json().encode()).hexdigest()[:16],
-    }
-    if run.night:
-        labels |= {"overnight.lineage": run.night.lineage, "overnight.night": str(run.night.number)}
-    return labels | ({"overnight.parent": str(run.origin)} if run.origin else {})
+def _new_commits(run: Run, tracked: TrackedRun) -> list[StepCommit]:
+    return [run.commits.read(step) for step in run.commits.steps() if step > _projected(tracked)]
 
 
-def _project(run: Run, tracked: TrackedRun) -> int:
-    projected = int(tracked.tags.get(_PROJECTED, -1))
-    commits = [run.commits.read(step) for step in run.commits.steps() if step > projected]
+def _projected(tracked: TrackedRun) -> int:
+    """The last step that MLflow held when the run was opened, or -1."""
+    return int(tracked.tags.get(_PROJECTED, -1))
+
+
+def _project(run: Run, tracked: TrackedRun, commits: list[StepCommit]) -> Mapping[int, str]:
+    """The LoggedModels of all versions, once MLflow holds the commits."""
     model_ids = tracked.models([_model(run, commit) for commit in commits])
     if commits:
         tracked.set_status("RUNNING")
-        tracked.log(_step_measurements(commits, model_ids))
+        tracked.log(_step_measurements(commits))
         tracked.log(_credit_measurements(run, commits, model_ids))
-        projected = commits[-1].step
-        tracked.tag({_PROJECTED: str(projected)})
-    _project_evaluations(run, tracked, model_ids)
-    return projected
+        _write_samples(run, tracked, commits)
+        tracked.tag({_PROJECTED: str(commits[-1].step)})
+    return model_ids
+
+
+def _write_samples(run: Run, tracked: TrackedRun, commits: list[StepCommit]) -> None:
+    """A page of some samples of each step. One that cannot be read is no reason to hold back figures."""
+    for commit in commits:
+        try:
+            samples = samples_of(run, commit)
+        except (BatchUnreadable, KeyMissingError, ModelError) as error:
+            log.warning("MLflow gets no samples of step %d: %s", commit.step, error)
+            continue
+        if samples:
+            tracked.write_text(
+                f"samples/step_{commit.step:06d}.html", page_of(f"step {commit.step}", samples)
+            )
 
 
 def _model(run: Run, commit: StepCommit) -> ExternalModel:
     return ExternalModel(
         step=commit.version,
-        name=f"v{commit.version:06d}",
+        name=version_name(commit.version),
         params={
             "hash": commit.weights.hash,
-            "parent": "" if commit.weights.parent is None else f"v{commit.weights.parent:06d}",
+            "parent": "" if commit.weights.parent is None else version_name(commit.weights.parent),
             "format": commit.weights.format,
             "transport": commit.publish.transport,
             "step": str(commit.step),
@@ -145,13 +190,10 @@ def _model(run: Run, commit: StepCommit) -> ExternalModel:
     )
 
 
-def _step_measurements(commits: list[StepCommit], model_ids: Mapping[int, str]) -> Iterator[Measurements]:
-    """Every metric of the commits; how a version was published is linked to its LoggedModel."""
+def _step_measurements(commits: list[StepCommit]) -> Iterator[Measurements]:
+    """Every metric of the commits. None is a column of the versions' table, which is to show how each did."""
     for commit in commits:
-        linked = {name: value for name, value in commit.metrics.items() if name.startswith("publish/")}
-        others = {name: value for name, value in commit.metrics.items() if name not in linked}
-        yield Measurements(linked, commit.version, commit.created_at, model_ids[commit.version])
-        yield Measurements(others, commit.version, commit.created_at)
+        yield Measurements(in_small_units(commit.metrics), commit.version, commit.created_at)
 
 
 def _credit_measurements(
@@ -161,7 +203,8 @@ def _credit_measurements(
     times = {credit.version: commit.created_at for commit in commits for credit in commit.credits}
     credited = credits_of([*_crediting(run, times.keys(), before=commits[0].step), *commits])
     for version, time_s in times.items():
-        yield Measurements(credited[version].metrics(), version, time_s, model_ids[version])
+        metrics = in_small_units(credited[version].metrics())
+        yield Measurements(metrics, version, time_s, model_ids[version])
 
 
 def _crediting(run: Run, versions: Set[int], before: int) -> Iterator[StepCommit]:
@@ -173,23 +216,39 @@ def _crediting(run: Run, versions: Set[int], before: int) -> Iterator[StepCommit
         yield commit
 
 
-def _project_evaluations(run: Run, tracked: TrackedRun, model_ids: Mapping[int, str]) -> None:
-    """Metrics and table of each report that MLflow does not hold yet, as those of the version evaluated."""
+def _project_evaluations(run: Run, tracked: TrackedRun, model_ids: Mapping[int, str], since: int) -> None:
+    """What MLflow does not hold yet of the reports of versions from `since` on."""
+    known: dict[str, Set[tuple[int, int]]] = {}
     for key in report_keys(run):
-        data = run.store.read(key)
-        name, digest = Path(key).stem, hashlib.sha256(data).hexdigest()
-        times, _, known = tracked.tags.get(f"{_EVALUATION}.{name}", "0:").partition(":")
-        if known == digest:
+        if numbers_in([key]) < [since]:
             continue
         report = read_record(run.store, key, EvaluationReport)
-        commit = next((commit for commit in run.commits.all() if commit.version == report.version), None)
-        if commit is None or commit.version not in model_ids:
-            continue  # evaluated before its step is committed: a later call takes it
-        when = commit.created_at + int(times) / 1000  # a repeated one a millisecond later: MLflow keeps both
-        tracked.log([Measurements(report.metrics(), report.version, when, model_ids[report.version])])
-        rows = [problem.model_dump(mode="json") for problem in report.problems]
-        tracked.write_table(f"evaluations/{name}.json", rows)
-        tracked.tag({f"{_EVALUATION}.{name}": f"{int(times) + 1}:{digest}"})
+        metric = f"{report.prefix}/avg_at_k"
+        if metric not in known:
+            known[metric] = tracked.moments(metric)
+        is_known = (report.version, milliseconds(report.finished_at)) in known[metric]
+        if report.version in model_ids and not is_known:  # else a later call takes it, once it is committed
+            _project_evaluation(run, tracked, Path(key).stem, report, model_ids[report.version])
+
+
+def _project_evaluation(
+    run: Run, tracked: TrackedRun, name: str, report: EvaluationReport, model_id: str
+) -> None:
+    """Answers and samples, then the figures: MLflow holds an evaluation when it has these."""
+    tracked.write_table(f"evaluations/{name}.csv", [problem.model_dump() for problem in report.problems])
+    if report.samples:
+        title = f"{version_name(report.version)} on {report.dataset}"
+        tracked.write_text(f"samples/evaluation_{name}.html", page_of(title, report.samples))
+    data = evaluation_data(run, report)
+    tracked.saw(data)
+    rest = report.metrics()
+    row = {name: rest.pop(name) for name in (f"{report.prefix}/{part}" for part in _ON_A_VERSIONS_ROW)}
+    tracked.log(
+        [
+            Measurements(rest, report.version, report.finished_at),
+            Measurements(row, report.version, report.finished_at, model_id, data),
+        ]
+    )
 
 
 def _promote(run: Run, tracked: TrackedRun, newest: int) -> None:
@@ -200,9 +259,10 @@ def _promote(run: Run, tracked: TrackedRun, newest: int) -> None:
         aliases["best"] = best
     earlier = {str(version): version for version in aliases_of(run).values()}
     save_aliases(run, earlier | aliases)  # should MLflow fail on the way, what it names is kept all the same
+    records = {record.version: record for record in read_ledger(run)}
     for alias, version in (("best", newest if best is None else best), ("newest", newest)):
-        moved = alias if alias in aliases else None
-        tracked.register(run.config.name, model_ids[version], _weights_uri(run, version), moved)
+        row = registered(run, records[version], model_ids[version])
+        tracked.register(run.config.name, row, alias if alias in aliases else None)
     save_aliases(run, aliases)
 
 

@@ -11,7 +11,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 import configs
-from configs.loading import load_config
+from configs.loading import ConfigError, load_config
+from configs.presets import preset_names
 from configs.run import RunConfig
 
 FOLDER = Path(configs.__file__).parent
@@ -33,6 +34,15 @@ def test_preset_loads_and_survives_json(preset):
 def test_the_tiny_preset_finds_its_model_from_any_folder(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert (load_config(FOLDER / "tiny-cpu.yaml").model.path / "model.safetensors").is_file()
+
+
+def test_a_preset_goes_by_its_name_from_any_folder(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny-cpu").mkdir()  # what lies about does not matter
+    assert load_config(Path("tiny-cpu")) == load_config(FOLDER / "tiny-cpu.yaml")
+    assert preset_names() == [preset.stem for preset in PRESETS]
+    with pytest.raises(ConfigError, match=r"no preset tiny: give smollm2-cpu, tiny-cpu, .*, or the path of"):
+        load_config(Path("tiny"))
 
 
 def test_configs_import_without_torch_or_any_service():

@@ -115,9 +115,11 @@ def url(home: Home) -> str:
 def test_prefect_survives_its_starter_and_is_found_again(home: Home, url: str) -> None:
     services = Services(home)
     before = status(services, "prefect")
-    assert before == ServiceStatus("prefect", url, before.pid, "up")
+    reach = {"PREFECT_API_URL": f"{url}/api"}
+    assert before == ServiceStatus("prefect", url, before.pid, "up", reach)
     assert services.ensure_prefect() == url
-    assert services.ensure_prefect(port=free_port()) == url
+    with pytest.raises(ServiceError, match=f"prefect runs at {url}"):
+        services.ensure_prefect(port=free_port())
     assert status(services, "prefect") == before
     assert before.pid not in {child.pid for child in psutil.Process().children(recursive=True)}
     assert (home.prefect / "prefect.db").exists()
@@ -219,7 +221,7 @@ def test_a_taken_port_is_one_line_that_names_the_way_out(
             ensure()
     assert str(caught.value) == (
         f"port {port} is taken by another program: "
-        f"set OVERNIGHT_{service.upper()}_PORT (or --{service}-port) to a free one"
+        f"set OVERNIGHT_{service.upper()}_PORT (or --{service}-port) to a free one, or to none"
     )
     assert {each.state for each in Services(Home(tmp_path)).status()} == {"absent"}
 

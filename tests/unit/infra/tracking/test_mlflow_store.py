@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from mlflow import MlflowClient
 
 from infra.tracking import TrackingError
-from infra.tracking.mlflow_store import ExternalModel, Measurements, TrackedRun
+from infra.tracking.mlflow_store import DataSet, ExternalModel, Measurements, RegisteredVersion, TrackedRun
 
 IDENTITY = ("test.id", "one")
 MODEL = ExternalModel(3, "third", {"hash": "abc"}, {"kind": "test"})
@@ -40,14 +40,33 @@ def test_a_run_is_found_again_by_its_tag(open_run: Callable[[], TrackedRun], cli
     assert open_run().tags["test.id"] == "one"
 
 
-def test_params_are_written_once_and_cut_to_length(
+def test_a_description_is_written_once_and_cut_to_length(
     open_run: Callable[[], TrackedRun], client: MlflowClient
 ) -> None:
-    open_run().describe({"long": "x" * 10_000, "a.b": "1"}, {"config.yaml": "a: {b: 1}\n"})
-    open_run().describe({"long": "another"}, {})
-    params = client.get_run(open_run().id).data.params
-    assert params == {"long": "x" * 6000, "a.b": "1"}
+    data = DataSet("sums", "abc", "generated", "training")
+    params, files = {"long": "x" * 10_000, "a.b": "1"}, {"config.yaml": "a: {b: 1}\n"}
+    open_run().describe(params, {"of": "all"}, files, data)
+    open_run().describe({"long": "another"}, {"of": "another"}, {}, data)
+    open_run().saw(data)
+    found = client.get_run(open_run().id)
+    assert found.data.params == {"long": "x" * 6000, "a.b": "1"}
+    assert found.data.tags["of"] == "all"
+    (seen,) = found.inputs.dataset_inputs
+    assert (seen.dataset.name, seen.dataset.digest) == ("sums", "abc")
+    assert [(tag.key, tag.value) for tag in seen.tags] == [("mlflow.data.context", "training")]
     assert [item.path for item in client.list_artifacts(open_run().id)] == ["config.yaml"]
+
+
+def test_an_experiment_is_shown_as_training_unless_people_say_otherwise(
+    open_run: Callable[[], TrackedRun], client: MlflowClient
+) -> None:
+    experiment = client.get_run(open_run().id).info.experiment_id
+    assert client.get_experiment(experiment).tags["mlflow.experimentKind"] == "custom_model_development"
+    client.set_experiment_tag(experiment, "mlflow.experimentKind", "regression")
+    assert (
+        open_run().page == f"/#/experiments/{experiment}/runs/{open_run().id}?workflowType=machine_learning"
+    )
+    assert client.get_experiment(experiment).tags["mlflow.experimentKind"] == "regression"
 
 
 def test_metrics_written_twice_are_there_once(
@@ -96,20 +115,16 @@ def test_models_are_created_once_also_when_a_process_died_before_linking_them(
 
 
 def test_tables_and_figures_are_replaced_not_appended(
-    open_run: Callable[[], TrackedRun], client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+    open_run: Callable[[], TrackedRun], client: MlflowClient
 ) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", client.tracking_uri)  # load_table looks nowhere else
     tracked = open_run()
     for answer in (1, 2):
         tracked.write_table(
-            "evaluations/x.json", [{"id": "a", "answer": answer}, {"id": "b", "extra": [1, None]}]
+            "evaluations/x.csv", [{"id": "a", "answer": answer}, {"id": "b, c", "answer": None}]
         )
         tracked.write_figure("plots/empty.png", Figure())
-    experiment = client.get_run(tracked.id).info.experiment_id
-    table = client.load_table(experiment, "evaluations/x.json", run_ids=[tracked.id])
-    assert list(table.columns) == ["id", "answer", "extra"]
-    assert list(table["id"]) == ["a", "b"]
-    assert table["answer"][0] == 2
+    table = Path(client.download_artifacts(tracked.id, "evaluations/x.csv")).read_text()
+    assert table.splitlines() == ["id,answer", "a,2", '"b, c",']
     assert [item.path for item in client.list_artifacts(tracked.id, "plots")] == ["plots/empty.png"]
 
 
@@ -127,11 +142,13 @@ def test_registered_models_have_aliases_and_none_is_registered_twice(
     tracked = open_run()
     ids = tracked.models([MODEL, ExternalModel(4, "fourth", {}, {})])
     for _ in range(2):
-        tracked.register("policy", ids[3], "file:///weights/3", alias="best")
-        tracked.register("policy", ids[4], "file:///weights/4", alias="newest")
+        for step, alias in ((3, "best"), (4, "newest")):
+            row = RegisteredVersion(ids[step], f"file:///weights/{step}", f"of step {step}", {"run": "one"})
+            tracked.register("policy", row, alias)
     assert client.get_model_version_by_alias("policy", "best").source == "file:///weights/3"
     newest = client.get_model_version_by_alias("policy", "newest")
     assert (newest.source, newest.run_id, newest.version) == ("file:///weights/4", tracked.id, 2)
+    assert (newest.description, newest.tags["run"]) == ("of step 4", "one")
 
 
 def test_a_database_that_is_none_is_a_tracking_error(tmp_path: Path) -> None:

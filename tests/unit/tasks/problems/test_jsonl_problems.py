@@ -44,8 +44,8 @@ def test_integer_answers_as_files_write_them(tmp_path, answer, expected):
     ("line", "reason"),
     [
         ('{"problem": "?", "answer": 1', "Invalid JSON"),
-        ("[1, 2]", "object"),
-        ({"problem": "?"}, "answer: Field required"),
+        ("[1, 2]", "is not a mapping"),
+        ({"problem": "?"}, "answer: missing: give it a value"),
         ({"problem": "", "answer": 1}, "problem: "),
         ({"problem": 5, "answer": 1}, "problem: "),
         ({"problem": "?", "answer": r"\frac{1}{2}"}, "answer: must be an integer"),

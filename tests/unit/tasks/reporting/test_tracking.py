@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 from mlflow import MlflowClient
-from mlflow.entities import LoggedModel
+from mlflow.entities import LoggedModel, Metric
 from mlflow.entities import Run as MlflowRun
 from mlflow.entities.model_registry import ModelVersion
 
@@ -33,6 +33,7 @@ from tasks.reporting import tracking
 from tasks.reporting.ledger import read_ledger
 from tasks.reporting.report import report_of
 from tasks.reporting.tracking import TrackingActor, finish_run, project_run
+from tasks.reporting.units import in_small_units
 from tests.support.versions import commit_steps, credit_of, stage_tensors
 
 MakeCommit = Callable[..., StepCommit]
@@ -106,7 +107,8 @@ def test_every_version_is_a_model_with_the_figures_of_what_it_generated(
     assert [model.name for model in models] == ["v000000", "v000001", "v000002", "v000003"]
     for version, model in enumerate(models):
         figures = {name: value for name, value in _told(model).items() if name.startswith("version/")}
-        assert figures == ({} if version == 3 else credit_of(version, version + 1).metrics())
+        credited = {} if version == 3 else credit_of(version, version + 1).metrics()
+        assert figures == in_small_units(credited)
         assert model.params == {
             "hash": f"{version:064x}",
             "parent": f"v{version - 1:06d}" if version else "",
@@ -118,16 +120,52 @@ def test_every_version_is_a_model_with_the_figures_of_what_it_generated(
         assert model.tags["overnight.run_id"] == run.id
 
 
-def test_a_publish_is_on_the_page_of_the_version_published_and_the_steps_figures_are_on_none(
-    run: Run, client: MlflowClient, make_commit: MakeCommit
+def test_a_versions_row_begins_with_how_it_did_and_has_no_figures_of_steps(
+    run: Run, client: MlflowClient, make_commit: MakeCommit, make_report: MakeReport
 ) -> None:
     for step in range(3):
-        metrics = {"publish/probe_abs_diff_max": 1e-6 * step, "reward/mean": 0.5, "divergence/kl_k1": 0.1}
-        run.commits.append(make_commit(step, metrics=metrics))
+        run.commits.append(make_commit(step))
+    save_report(run, make_report(0, "held-out", finished_at=1_800_000_001.0))
     project_run(run)
-    told = [_told(model) for model in _models(client)]
-    assert [each["publish/probe_abs_diff_max"] for each in told] == [0.0, 1e-6, 2e-6]
-    assert not any(name.startswith(("reward/", "divergence/")) for each in told for name in each)
+    (data,) = {(metric.dataset_name, metric.dataset_digest) for metric in _evaluated(_models(client)[0])}
+    assert data[0] == "held-out" and len(data[1]) == 16
+    assert [metric.key for metric in _evaluated(_models(client)[0])] == [
+        "eval/held-out/avg_at_k",
+        "eval/held-out/greedy",
+        "eval/held-out/maj_at_k",
+        "eval/held-out/pass_at_k",
+    ]
+    shown = [metric.key for metric in _models(client)[0].metrics or []]  # the columns, in MLflow's order
+    assert shown[0] == "version/reward"
+    assert not any(name.startswith(("reward/", "divergence/", "publish/")) for name in shown)
+
+
+def _evaluated(model: LoggedModel) -> list[Metric]:
+    of_evaluations = [metric for metric in model.metrics or [] if metric.key.startswith("eval/")]
+    return sorted(of_evaluations, key=lambda metric: metric.key)
+
+
+def test_divergences_are_in_units_that_a_chart_can_show(
+    run: Run, client: MlflowClient, make_commit: MakeCommit
+) -> None:
+    metrics = {
+        "divergence/logprob_abs_diff_mean": 2.5e-7,
+        "divergence/kl_k1": -2e-6,
+        "divergence/kl_k3": 5e-13,
+        "divergence/ess": 1.0,
+        "publish/probe_abs_diff_max": 1e-6,
+    }
+    run.commits.append(make_commit(0, metrics=metrics))
+    project_run(run)
+    assert _only_run(client).data.metrics == pytest.approx(
+        {
+            "divergence/logprob_abs_diff_mean_micronats": 0.25,
+            "divergence/kl_k1_micronats": -2.0,
+            "divergence/kl_k3_piconats": 0.5,
+            "divergence/ess": 1.0,
+            "publish/probe_abs_diff_max_micronats": 1.0,
+        }
+    )
 
 
 def test_metrics_stand_at_their_version_and_time(
@@ -176,8 +214,10 @@ def _assert_all_say_the_same(run: Run, client: MlflowClient) -> None:
     assert report_of(run).best == ledger[-1]  # nothing is evaluated: the newest
     for record, model in zip(ledger, models, strict=True):
         told = _told(model)
-        for name in ("reward", "divergence", "length", "entropy"):
+        for name in ("reward", "length", "entropy"):
             assert told.get(f"version/{name}") == getattr(record, name)
+        micronats = record.divergence and record.divergence / 1e-6
+        assert told.get("version/divergence_micronats") == micronats
 
 
 def test_the_resolved_config_is_params_and_an_artifact(
@@ -266,18 +306,18 @@ def test_an_evaluation_is_metrics_and_a_table_of_its_version(
     found = _only_run(client)
     (point,) = client.get_metric_history(found.info.run_id, "eval/held-out/avg_at_k")
     assert (point.step, point.value) == (1, 0.5)
-    assert "eval/held-out/ci_low" in {metric.key for metric in _models(client)[1].metrics or []}
+    assert found.data.metrics["eval/held-out/ci_low"] == 0.25
     tables = client.list_artifacts(found.info.run_id, "evaluations")
-    assert [item.path for item in tables] == ["evaluations/000001-held-out.json"]
+    assert [item.path for item in tables] == ["evaluations/000001-held-out.csv"]
 
 
 def test_an_evaluation_that_was_repeated_is_written_again(
     run: Run, client: MlflowClient, make_commit: MakeCommit, make_report: MakeReport
 ) -> None:
     run.commits.append(make_commit(0))
-    save_report(run, make_report(0, "held-out"))
+    save_report(run, make_report(0, "held-out", finished_at=1_800_000_001.0))
     project_run(run)
-    save_report(run, make_report(0, "held-out", avg_at_k=0.9))
+    save_report(run, make_report(0, "held-out", avg_at_k=0.9, finished_at=1_800_000_002.0))
     project_run(run)
     assert _only_run(client).data.metrics["eval/held-out/avg_at_k"] == 0.9
 

@@ -78,7 +78,7 @@ def test_it_survives_the_record_of_a_run(tmp_path):
 
 
 def test_its_settings_are_checked(tmp_path):
-    with pytest.raises(ConfigError, match=r"^config: algorithm\.scale: Input should be greater than 0$"):
+    with pytest.raises(ConfigError, match=r"^config: algorithm\.scale: must be more than 0"):
         trainer_config(tmp_path, algorithm={**OWN, "scale": 0})
 
 
