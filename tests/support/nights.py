@@ -36,7 +36,7 @@ class Nights:
         """Name of its state."""
         return self.read(run_id)["state"]["name"]
 
-    def running(self, deployment: str, timeout_s: float = 150) -> dict[str, Any]:
+    def running(self, deployment: str, timeout_s: float = 240) -> dict[str, Any]:
         """The flow run of a deployment that is running, once there is one that a process has claimed."""
         found: list[dict[str, Any]] = []
 
