@@ -56,16 +56,14 @@ def resume(run_id: RunId, overrides: Overrides = None, as_json: Json = False) ->
 
 @app.command()
 def abandon(run_id: RunId, as_json: Json = False) -> None:
-    """Give up an unfinished run: no night continues it, and MLflow shows it as killed."""
+    """Give a run up: no night continues it or goes on from it, and MLflow shows it as killed."""
     from tasks.record.abandonment import abandon_run
-    from tasks.record.runs import RunError, exclusive, load_run
+    from tasks.record.runs import exclusive, load_run
     from tasks.reporting.summary import summary_of
     from tasks.reporting.tracking import finish_run
 
     run = load_run(run_id, Home.find())
     with exclusive(run):
-        if run.is_finished:
-            raise RunError(f"run {run.id} has all its steps: there is nothing to abandon")
         abandon_run(run)
     if not as_json:
         console.print(f"abandoned {run.id}: what it made stays")

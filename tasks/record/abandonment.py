@@ -16,9 +16,9 @@ class Abandonment(Record):
 
 
 def abandon_run(run: Run) -> None:
-    """Give a run up for good: no night continues it and `resume` refuses it. What it made stays.
+    """Give a run up for good: no night continues it or goes on from it, and `resume` refuses it.
 
-    A run that has its steps is finished all the same; one that was given up before keeps its first record.
+    What it made stays. One that was given up before keeps its first record.
     """
     with contextlib.suppress(KeyExistsError):
         create_record(run.store, run.record_key(ABANDONED), Abandonment(abandoned_at=time.time()))

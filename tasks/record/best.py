@@ -32,12 +32,13 @@ def is_better(run: Run, champion: Run, version: int) -> bool:
     """Whether the best version of a run is better than a version of another run, or one of its own.
 
     That goes by avg@k on held-out problems. A run that began from the champion has evaluated it as its own
-    version 0, which counts, so that new evaluation settings are no matter. What was never evaluated is
-    beaten by all and beats nothing. What was evaluated otherwise (problems, samples, temperature, length or
-    reward) is not compared: the champion stays, and a warning says so.
+    version 0, which counts, so that new evaluation settings are no matter. An abandoned champion, and one
+    that was never evaluated, is beaten by all; a run that was never evaluated beats no other. What was
+    evaluated otherwise (problems, samples, temperature, length or reward) is not compared: the champion
+    stays, and a warning says so.
     """
     mine = best_version(run)
-    if mine is None or run.id == champion.id:
+    if mine is None or run.id == champion.id or champion.is_abandoned:
         return mine is not None
     origin = run.origin
     if origin and (origin.run, origin.version) == (champion.id, version) and _held_out(run, 0):

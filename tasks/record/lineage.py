@@ -10,6 +10,7 @@ from infra.home import Home
 from infra.locks import locked
 from infra.store.base import KeyExistsError
 from tasks.record.best import best_version, is_better
+from tasks.record.evaluations import HELD_OUT, find_report
 from tasks.record.keys import numbered_key
 from tasks.record.night import Night, Origin
 from tasks.record.run import Run
@@ -29,7 +30,7 @@ class Heir(Record):
 
 def open_run(config: RunConfig, home: Home, run_id: str | None) -> Run:
     """What a schedule works on: the run of that id; without one the newest unfinished night of the same
-    configuration, however it was interrupted, else the lineage's next night.
+    configuration, if only to evaluate what it ended with, else the lineage's next night.
 
     Runs that were started by hand, and abandoned ones, are none of its nights to go on with. RunError when
     the version to begin from has no weights.
@@ -39,7 +40,7 @@ def open_run(config: RunConfig, home: Home, run_id: str | None) -> Run:
     with _alone(config.name, home):
         nights = nights_of(config.name, home)
         for night in reversed(nights):
-            if _is_asked_for(night, config) and not night.is_finished and not night.is_abandoned:
+            if _is_asked_for(night, config) and not _is_over(night) and not night.is_abandoned:
                 return night
         return _next_night(config, home, nights)
 
@@ -74,7 +75,8 @@ def _champion_before(night: Run, before: list[Run]) -> tuple[Run, int] | None:
         run = load_run(origin.run, night.home)
     except UserError:
         return best_of(before)
-    return (run, origin.version) if origin.version in exported_versions(run) else best_of(before)
+    is_there = origin.version in exported_versions(run) and not run.is_abandoned
+    return (run, origin.version) if is_there else best_of(before)
 
 
 def _next_night(config: RunConfig, home: Home, nights: list[Run]) -> Run:
@@ -93,10 +95,11 @@ def _next_night(config: RunConfig, home: Home, nights: list[Run]) -> Run:
 def _parent(config: RunConfig, nights: list[Run]) -> tuple[Run, int] | None:
     """The version to begin from; None for the configuration's model.
 
-    Only finished nights count, since only they were evaluated at their end, and only those of the same
-    model: one who schedules another model wants that.
+    Only finished nights that were not abandoned count, and only those of the same model: one who schedules
+    another model wants that.
     """
-    same = [night for night in nights if night.is_finished and _night(night).asked.model == config.model]
+    finished = [night for night in nights if night.is_finished and not night.is_abandoned]
+    same = [night for night in finished if _night(night).asked.model == config.model]
     if not same or config.night.begins_from == "anew":
         return None
     if config.night.begins_from == "best":
@@ -111,6 +114,11 @@ def _origin(run: Run, version: int) -> Origin:
         )
     weights = read_version(run, version)
     return Origin(run=run.id, version=version, hash=weights.hash, format=weights.format)
+
+
+def _is_over(night: Run) -> bool:
+    """Whether its steps are done and its last version was evaluated, which else could not be the best."""
+    return night.is_finished and find_report(night, newest_version(night), HELD_OUT) is not None
 
 
 def _is_asked_for(night: Run, config: RunConfig) -> bool:

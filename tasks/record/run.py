@@ -72,8 +72,8 @@ class Run(BaseModel):
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether somebody gave it up before it had its steps."""
-        return not self.is_finished and self.store.exists(self.record_key(ABANDONED))
+        """Whether somebody gave it up, finished or not."""
+        return self.store.exists(self.record_key(ABANDONED))
 
     @property
     def lock(self) -> Path:
@@ -82,13 +82,13 @@ class Run(BaseModel):
 
     @property
     def state(self) -> State:
-        """running: a process of this machine works on it, if only to evaluate. finished: it has its steps.
-        unfinished: the next night or a resume goes on with it. abandoned: neither does."""
+        """running: a process of this machine works on it, if only to evaluate. abandoned: it was given up.
+        finished: it has its steps. unfinished: the next night or a resume goes on with it."""
         if is_held(self.lock):
             return "running"
-        if self.is_finished:
-            return "finished"
-        return "abandoned" if self.is_abandoned else "unfinished"
+        if self.is_abandoned:
+            return "abandoned"
+        return "finished" if self.is_finished else "unfinished"
 
     def generates_ahead(self, step: int) -> bool:
         """Whether the step after `step` is generated while `step` trains."""

@@ -13,6 +13,8 @@ from tasks.cluster.beginning import beginning_model
 from tasks.model.stored import model_key, store_folder, stored_model
 from tasks.publishing.export import ExportError
 from tasks.record.commits import StepCommit
+from tasks.record.evaluation_report import EvaluationReport
+from tasks.record.evaluations import save_report
 from tasks.record.lineage import open_run
 from tasks.record.manifest import Manifest
 from tasks.record.run import Run
@@ -41,7 +43,9 @@ def put_version(run: Run, folder: Path, step: int) -> WeightVersion:
 
 
 @pytest.fixture
-def nights(modelled_run: Run, make_commit: Callable[..., StepCommit]) -> Nights:
+def nights(
+    modelled_run: Run, make_commit: Callable[..., StepCommit], make_report: Callable[..., EvaluationReport]
+) -> Nights:
     """Two nights; the second goes on from the first's only step, whose weights are those of a folder."""
 
     def begin(folder: Path, *overrides: str, home: Home = modelled_run.home) -> tuple[Run, Run]:
@@ -49,6 +53,7 @@ def nights(modelled_run: Run, make_commit: Callable[..., StepCommit]) -> Nights:
         first = open_run(asked, home, None)
         for step in range(2):
             first.commits.append(make_commit(step, weights=put_version(first, folder, step)))
+        save_report(first, make_report(1, "held-out"))
         return first, open_run(asked, home, None)
 
     return begin

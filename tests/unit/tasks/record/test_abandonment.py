@@ -37,8 +37,10 @@ def test_the_state_of_a_run(run: Run, make_commit: Callable[..., StepCommit]) ->
     assert run.state == "unfinished"
     with exclusive(run):
         assert run.state == "running"
-    abandon_run(run)
-    assert run.state == "abandoned"
     for step in range(4):
         run.commits.append(make_commit(step))
-    assert run.state == "finished" and not run.is_abandoned
+    assert run.state == "finished"
+    abandon_run(run)
+    assert run.state == "abandoned"
+    with exclusive(run):
+        assert run.state == "running"

@@ -39,11 +39,12 @@ def home(run: Run) -> Home:
 
 @pytest.fixture
 def through(make_commit: Callable[..., StepCommit], make_report: Callable[..., EvaluationReport]) -> Night:
-    """Takes a run through its steps, some of its versions evaluated: `through(run, {version: avg_at_k})`."""
+    """Takes a run through its steps, its last version and others evaluated: `through(run, {2: avg_at_k})`."""
 
     def take(run: Run, scores: dict[int, float]) -> Run:
-        commit_steps(run, make_commit, run.config.loop.steps + 1)
-        for version, accuracy in scores.items():
+        steps = run.config.loop.steps
+        commit_steps(run, make_commit, steps + 1)
+        for version, accuracy in ({steps: 0.0} | scores).items():
             settings = run.config.evaluation
             save_report(run, make_report(version, "held-out", avg_at_k=accuracy, settings=settings))
         return run
@@ -140,6 +141,33 @@ def test_an_abandoned_night_is_neither_continued_nor_gone_on_from(
     second = next_night(first)
     assert (place(second), second.origin) == ((1, 1), None)
     assert next_night(through(second, {3: 0.1})).origin == origin_of(second, 3)
+
+
+def test_a_night_that_ended_before_its_last_evaluation_is_continued(
+    home: Home,
+    config: RunConfig,
+    make_commit: Callable[..., StepCommit],
+    make_report: Callable[..., EvaluationReport],
+) -> None:
+    """Else its last version could not be the best, and the work of the night would be lost."""
+    first = open_run(config, home, None)
+    commit_steps(first, make_commit, 4)
+    save_report(first, make_report(0, "held-out", avg_at_k=0.1))
+    assert first.is_finished and next_night(first) == first
+    save_report(first, make_report(3, "held-out", avg_at_k=0.4))
+    assert next_night(first).origin == origin_of(first, 3)
+
+
+def test_a_finished_night_can_be_taken_out_of_the_lineage(
+    home: Home, config: RunConfig, through: Night
+) -> None:
+    first = through(open_run(config, home, None), {3: 0.4})
+    second = through(next_night(first), {0: 0.4, 3: 0.9})
+    abandon_run(second)
+    third = through(next_night(first), {0: 0.4, 3: 0.3})
+    assert (place(third), third.origin) == ((2, 2), origin_of(first, 3))
+    abandon_run(first)
+    assert next_night(third).origin == origin_of(third, 0)
 
 
 def test_runs_that_were_started_by_hand_are_no_nights(home: Home, config: RunConfig, through: Night) -> None:

@@ -440,6 +440,16 @@ def test_best_stays_with_a_run_that_nothing_is_known_of(
     assert _named(client, "best") == "third@3"
 
 
+def test_an_abandoned_run_does_not_stay_the_best(
+    client: MlflowClient, registered: Callable[..., Run]
+) -> None:
+    cheating = registered("cheating", {3: 1.0})
+    abandon_run(cheating)
+    finish_run(cheating)
+    registered("honest", {3: 0.4})
+    assert (_named(client, "best"), _named(client, "newest")) == ("honest@3", "honest@3")
+
+
 def test_runs_carry_what_they_are_looked_for_by(
     run: Run, client: MlflowClient, registered: Callable[..., Run]
 ) -> None:
