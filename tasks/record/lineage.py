@@ -71,7 +71,7 @@ def _champion_before(night: Run, before: list[Run]) -> tuple[Run, int] | None:
     if origin is None or _night(night).asked.night.begins_from != "best":
         return best_of(before)
     try:
-        run = load_run(origin.run, night.home)
+        run = load_run(origin.run_id, night.home)
     except UserError:
         return best_of(before)
     return (run, origin.version) if origin.version in exported_versions(run) else best_of(before)
@@ -83,7 +83,7 @@ def _next_night(config: RunConfig, home: Home, nights: list[Run]) -> Run:
     if parent := _parent(config, nights):
         origin = _origin(*parent)
         with contextlib.suppress(KeyExistsError):  # an earlier night began from it, too
-            key = numbered_key(origin.run, "heirs", origin.version) + ".json"
+            key = numbered_key(origin.run_id, "heirs", origin.version) + ".json"
             create_record(parent[0].store, key, Heir(lineage=config.name, night=number))
     night = Night(number=number, asked=config, origin=origin)
     begun = config.model_copy(update={"seed": config.seed + number})
@@ -110,7 +110,7 @@ def _origin(run: Run, version: int) -> Origin:
             f"night.begins_from: the weights of {run.id}@{version} are gone from its store: set it to anew"
         )
     weights = read_version(run, version)
-    return Origin(run=run.id, version=version, hash=weights.hash, format=weights.format)
+    return Origin(run_id=run.id, version=version, hash=weights.hash, format=weights.format)
 
 
 def _is_asked_for(night: Run, config: RunConfig) -> bool:
