@@ -18,7 +18,7 @@ _UNBOUNDED = 10_000
 """Columns of a terminal on which every table fits."""
 _HASH_DIGITS = 12
 _TOKEN_COLUMNS = ("engine", "text", "trainer", "engine's", "difference", "position", "sequence")
-_RUN_COLUMNS = ("run", "state", "steps", "reward", "evaluation", "date", "version", "best")
+_RUN_COLUMNS = ("run", "state", "steps", "reward", "avg@k", "date", "version", "best")
 _LEDGER_COLUMNS = (
     *("version", "hash", "state", "reward", "evaluation", "divergence", "parent", "step"),
     *("seconds", "MB", "engines", "probe diff", "transport", "format", "checkpoint", "sent MB", "GB/s"),
@@ -63,7 +63,7 @@ def text_table(rows: Sequence[Mapping[str, Cell]]) -> Table:
 
 
 def runs_table(runs: Sequence[RunSummary]) -> FittedTable:
-    """Every run in a line. evaluation: avg@k of the best version on held-out problems."""
+    """Every run in a line. avg@k: that of the best version on held-out problems."""
     return FittedTable([_run_row(run) for run in runs], _RUN_COLUMNS)
 
 
@@ -76,7 +76,7 @@ def _run_row(run: RunSummary) -> dict[str, Cell]:
         "version": run.version,
         "reward": run.reward_last,
         "best": run.best_version,
-        "evaluation": run.avg_at_k,
+        "avg@k": run.avg_at_k,
         "configuration": run.name,
     }
 

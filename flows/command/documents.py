@@ -117,8 +117,9 @@ DOCUMENTS: Mapping[str, Any] = {
 
 
 def dump(subcommand: str, document: Any) -> str:
-    """The document of a subcommand as JSON; `document` is of its type or holds the same."""
-    return TypeAdapter(DOCUMENTS[subcommand]).dump_json(document, indent=1, warnings="error").decode()
+    """The document of a subcommand as JSON; ValueError for one that is not of the subcommand's type."""
+    adapter = TypeAdapter(DOCUMENTS[subcommand])
+    return adapter.dump_json(adapter.validate_python(document), indent=1, warnings="error").decode()
 
 
 def schema() -> dict[str, Any]:

@@ -27,5 +27,5 @@ def beginning_model(run: Run) -> str:
 def _inherit(run: Run, origin: Origin) -> str:
     folder = run.store.scratch()
     format_name = _EXACT if origin.is_quantised else None
-    export_version(load_run(origin.run, run.home), origin.version, folder, format_name)
+    export_version(load_run(origin.run_id, run.home), origin.version, folder, format_name)
     return take_folder(run, folder)

@@ -41,7 +41,7 @@ def is_better(run: Run, champion: Run, version: int) -> bool:
     if mine is None or run.id == champion.id or champion.is_abandoned:
         return mine is not None
     origin = run.origin
-    if origin and (origin.run, origin.version) == (champion.id, version) and _held_out(run, 0):
+    if origin and (origin.run_id, origin.version) == (champion.id, version) and _held_out(run, 0):
         champion, version = run, 0
     ours, theirs = _held_out(run, mine), _held_out(champion, version)
     if ours is None or theirs is None:

@@ -72,7 +72,7 @@ def _champion_before(night: Run, before: list[Run]) -> tuple[Run, int] | None:
     if origin is None or _night(night).asked.night.begins_from != "best":
         return best_of(before)
     try:
-        run = load_run(origin.run, night.home)
+        run = load_run(origin.run_id, night.home)
     except UserError:
         return best_of(before)
     is_there = origin.version in exported_versions(run) and not run.is_abandoned
@@ -85,7 +85,7 @@ def _next_night(config: RunConfig, home: Home, nights: list[Run]) -> Run:
     if parent := _parent(config, nights):
         origin = _origin(*parent)
         with contextlib.suppress(KeyExistsError):  # an earlier night began from it, too
-            key = numbered_key(origin.run, "heirs", origin.version) + ".json"
+            key = numbered_key(origin.run_id, "heirs", origin.version) + ".json"
             create_record(parent[0].store, key, Heir(lineage=config.name, night=number))
     night = Night(number=number, asked=config, origin=origin)
     begun = config.model_copy(update={"seed": config.seed + number})
@@ -113,7 +113,7 @@ def _origin(run: Run, version: int) -> Origin:
             f"night.begins_from: the weights of {run.id}@{version} are gone from its store: set it to anew"
         )
     weights = read_version(run, version)
-    return Origin(run=run.id, version=version, hash=weights.hash, format=weights.format)
+    return Origin(run_id=run.id, version=version, hash=weights.hash, format=weights.format)
 
 
 def _is_over(night: Run) -> bool:

@@ -10,8 +10,8 @@ class Origin(BaseModel):
     """The weight version of an earlier run that a run began from."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    run: str
-    """Id of the run."""
+    run_id: str
+    """Of that run."""
     version: int
     hash: str
     """Content hash of the version."""
@@ -24,7 +24,7 @@ class Origin(BaseModel):
         return self.format in TOLERANCES
 
     def __str__(self) -> str:
-        return f"{self.run}@{self.version}"
+        return f"{self.run_id}@{self.version}"
 
 
 class Night(BaseModel):

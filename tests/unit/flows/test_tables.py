@@ -1,11 +1,12 @@
 """Records as a person reads them."""
 
+import re
 from io import StringIO
 
 import pytest
 from rich.console import Console, RenderableType
 
-from flows.tables import alignment_tables, ledger_table
+from flows.tables import alignment_tables, ledger_table, runs_table
 from tasks.probe.report import (
     AlignmentReport,
     EngineAlignment,
@@ -14,6 +15,7 @@ from tasks.probe.report import (
     TokenDifference,
 )
 from tasks.reporting.ledger import VersionRecord
+from tasks.reporting.summary import RunSummary
 
 PUBLISHED = VersionRecord(
     version=3,
@@ -40,15 +42,11 @@ STAGED = VersionRecord(
 )
 
 
-def cells(table: RenderableType) -> list[list[str]]:
+def cells(table: RenderableType, width: int = 300) -> list[list[str]]:
     """The rows of printed tables, heads included, and other lines as one cell."""
     with StringIO() as output:
-        Console(file=output, width=300, highlight=False).print(table)
-        lines = output.getvalue().splitlines()
-    rows = [line.replace("┃", "│") for line in lines if not line.startswith(("┏", "┡", "└"))]
-    return [
-        [cell.strip() for cell in row.strip().removeprefix("│").removesuffix("│").split("│")] for row in rows
-    ]
+        Console(file=output, width=width, highlight=False).print(table)
+        return [re.split(r"  +", line.strip()) for line in output.getvalue().splitlines()]
 
 
 def test_the_ledger_says_of_every_version_what_became_of_it() -> None:
@@ -63,6 +61,36 @@ def test_the_ledger_says_of_every_version_what_became_of_it() -> None:
     assert published[:7] == ["3", "1", "2", "published", "0123456789ab", "fp8_block", "disk"]
     assert published[7:15] == numbers
     assert published[15:] == ["000002", "held-out 0.600, aime 0.100"]
+
+
+@pytest.mark.parametrize("width", [80, 100, 130, 200])
+def test_a_version_is_one_line_however_narrow_the_terminal(width: int) -> None:
+    records = [PUBLISHED.model_copy(update={"version": number, "step": number}) for number in range(1000)]
+    rows = cells(ledger_table(records), width)
+    assert len(rows) == 1001
+    assert rows[0][:1] == ["version"] and {"hash", "state", "reward"} <= set(rows[0])
+    assert {"divergence", "evaluation"} <= set(rows[0]) or width == 80
+    assert ("checkpoint" in rows[0]) == (width == 200)
+    assert rows[7][0] == "6" and "0123456789ab" in rows[7]
+
+
+def test_a_run_is_one_line() -> None:
+    run = RunSummary(
+        run_id="tiny-cpu-20260101-010000",
+        name="tiny-cpu",
+        state="unfinished",
+        updated_at=1.8e9,
+        steps=12,
+        steps_wanted=60,
+        version=12,
+        reward_last=0.4321,
+        best_version=10,
+        avg_at_k=0.625,
+    )
+    head, row = cells(runs_table([run]), 80)
+    assert head == ["run", "state", "date", "steps", "reward", "avg@k"]
+    assert row[:2] == ["tiny-cpu-20260101-010000", "unfinished"] and row[3:] == ["12/60", "0.432", "0.625"]
+    assert len(cells(runs_table([run]), 120)[0]) == 9
 
 
 @pytest.fixture
@@ -89,9 +117,9 @@ def test_an_alignment_report_leads_from_the_engine_to_the_token_to_the_layer(rep
     assert ["engine-0", "0.01", "0.02", "0.5", "over 0.0001"] in rows
     assert ["engine-1", "0.01", "0.02", "1e-05", "aligned"] in rows
     assert ["engine-0", "1", "4", "17", r"'[/INST]\n'", "-1.000000", "-1.500000", "0.5"] in rows
-    assert ["model.layers.0", "2e-06", "1e-06", ""] in rows
+    assert ["model.layers.0", "2e-06", "1e-06"] in rows
     assert ["model.layers.1", "0.5", "0.25", "differs first"] in rows
-    assert ["model.norm", "1", "0.5", ""] in rows
+    assert ["model.norm", "1", "0.5"] in rows
     apart = "trainer 0.5, engine-0 1e-06, engine-1 0.5"
     assert rows[-1] == [f"log-probabilities differ from the exported folder's by at most: {apart}"]
 
@@ -99,3 +127,10 @@ def test_an_alignment_report_leads_from_the_engine_to_the_token_to_the_layer(rep
 def test_layers_are_told_only_where_they_were_compared(report: AlignmentReport) -> None:
     rows = cells(alignment_tables(report.model_copy(update={"layers": None})))
     assert not any(row[0].startswith("model.") for row in rows)
+
+
+def test_an_alignment_report_fits_80_columns(report: AlignmentReport) -> None:
+    rows = cells(alignment_tables(report), 80)
+    assert ["engine-0", "0.01", "0.02", "0.5", "over 0.0001"] in rows
+    assert ["model.layers.1", "0.5", "0.25", "differs first"] in rows
+    assert any(row[:1] == ["engine-0"] and row[-3:] == ["-1.000000", "-1.500000", "0.5"] for row in rows)

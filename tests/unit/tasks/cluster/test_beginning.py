@@ -130,6 +130,6 @@ def test_the_ledger_names_the_parent_of_version_0(
         second.commits.append(make_commit(step, weights=put_version(second, TINY_MODEL, step)))
     initial, trained = read_ledger(second)
     assert initial.origin is not None and (initial.parent, trained.origin) == (None, None)
-    assert (initial.origin.run, initial.origin.version) == (first.id, 1)
+    assert (initial.origin.run_id, initial.origin.version) == (first.id, 1)
     assert initial.origin.hash == initial.hash == read_ledger(first)[1].hash
     assert [record.origin for record in read_ledger(first)] == [None, None]

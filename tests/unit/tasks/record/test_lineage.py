@@ -53,7 +53,7 @@ def through(make_commit: Callable[..., StepCommit], make_report: Callable[..., E
 
 
 def origin_of(run: Run, version: int) -> Origin:
-    return Origin(run=run.id, version=version, hash=read_version(run, version).hash, format="float32")
+    return Origin(run_id=run.id, version=version, hash=read_version(run, version).hash, format="float32")
 
 
 def next_night(run: Run, *overrides: str) -> Run:
