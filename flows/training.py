@@ -32,7 +32,7 @@ def train_policy(run: Run) -> StepCommit:
 
 @flow(
     name="train-steps",
-    flow_run_name="{run.id}: steps {steps.start} to {steps[-1]}",
+    flow_run_name="{run.id}: from step {steps.start}",
     validate_parameters=False,
     on_running=[claim],
 )

@@ -13,13 +13,13 @@ from prefect.exceptions import PrefectException
 from prefect.logging.loggers import flow_run_logger
 from prefect.utilities.urls import url_for
 
-from infra.services.foreign import mlflow_place
-from infra.services.state import ServiceState
+from infra.tracking import TrackingError
 from tasks.record.commits import StepCommit
 from tasks.record.evaluation_report import EvaluationReport
 from tasks.record.evaluations import read_reports
 from tasks.record.run import Run
 from tasks.reporting.rows import evaluation_rows, figure, step_rows
+from tasks.reporting.tracking import run_url
 
 _ROWS = 100
 """Newest steps and evaluations that a table shows."""
@@ -123,5 +123,7 @@ def board_of(run: Run) -> Board | None:
 
 
 def _page_in_mlflow(run: Run) -> str | None:
-    place, own = mlflow_place(run.home), ServiceState(run.home.root).read().get("mlflow")
-    return place.shown if place.is_server else own and own.url
+    try:
+        return run_url(run)
+    except TrackingError:  # the run goes on without, and says so at its end
+        return None

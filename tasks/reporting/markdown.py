@@ -3,7 +3,7 @@
 import re
 
 _MARKUP = re.compile(r"([\\`*_\[\]<|~$&]|^[#>+-])")
-_NUMBERED = re.compile(r"^(\d+)([.)])")
+_NUMBERED = re.compile(r"^(\d+)([.)])(?= |$)")
 
 
 def plain(text: str) -> str:
