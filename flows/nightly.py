@@ -10,6 +10,7 @@ from flows.ownership import claim
 from flows.skipping import skipped
 from flows.training import train_policy
 from infra.home import Home
+from tasks.board import put_up
 from tasks.cluster.preflight import preflight
 from tasks.provision import provision_cluster
 from tasks.record.lineage import open_run
@@ -41,6 +42,7 @@ def nightly_rl(config: RunConfig, run_id: str | None = None) -> RunReport:
 
 def work_on(run: Run) -> RunReport:
     """Bring the run to its end, whatever there is of it already."""
+    put_up(run)
     try:
         provision_cluster(run)
         commit = train_policy(run)

@@ -1,5 +1,7 @@
 """The training loop: the table of contents of the system."""
 
+from collections.abc import Iterator
+
 from prefect import flow
 from prefect.futures import PrefectFuture
 
@@ -15,12 +17,30 @@ from tasks.rollout.rollouts import Rollouts
 from tasks.stage_initial import stage_initial_weights
 from tasks.train import train_step
 
+_STEPS_IN_A_FLOW_RUN = 10
+"""Of a long run, more in one graph cannot be read."""
+
 
 @flow(name="train-policy", flow_run_name="{run.id}: train", validate_parameters=False, on_running=[claim])
 def train_policy(run: Run) -> StepCommit:
-    """Repeat generate, grade, train, publish, commit until the run has its steps."""
+    """Train until the run has its steps, a flow run for every few of them."""
     commit, ahead = run.commits.newest() or begin(run), None
-    for step in run.remaining_steps():
+    for steps in ranges(run.remaining_steps()):
+        commit, ahead = train_steps(run, steps, commit, ahead)
+    return commit
+
+
+@flow(
+    name="train-steps",
+    flow_run_name="{run.id}: from step {steps.start}",
+    validate_parameters=False,
+    on_running=[claim],
+)
+def train_steps(
+    run: Run, steps: range, commit: StepCommit, ahead: Rollouts | None
+) -> tuple[StepCommit, Rollouts | None]:
+    """Repeat generate, grade, train, publish, commit; the last commit and what was generated ahead of it."""
+    for step in steps:
         if run.evaluates_after(commit.step):
             evaluate_weights(run, commit.version)
         rollouts = ahead or generate_rollouts(run, step, commit.version, commit.cursor)
@@ -30,7 +50,15 @@ def train_policy(run: Run) -> StepCommit:
         ahead = generating.result() if generating else None  # a publish never lands in the middle of a sample
         published = publish_weights(run, update.weights)
         commit = commit_step(run, graded, update, published, ahead)
-    return commit
+    return commit, ahead
+
+
+def ranges(steps: range) -> Iterator[range]:
+    """Steps in ranges that end at multiples of as many as there are in one, wherever a sitting begins."""
+    while steps:
+        length = _STEPS_IN_A_FLOW_RUN - (steps.start - 1) % _STEPS_IN_A_FLOW_RUN
+        yield steps[:length]
+        steps = steps[length:]
 
 
 def begin(run: Run) -> StepCommit:

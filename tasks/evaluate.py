@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from tasks.board import board_of
 from tasks.evaluation.evaluate import evaluated, found_report
 from tasks.fleet.serving import evaluation_fleet, is_served
 from tasks.record.evaluation_report import EvaluationReport
@@ -13,6 +14,13 @@ from tasks.serve import serve_version
 @retryable(name="evaluate", task_run_name="{run.id}: evaluate version {version}")
 def evaluate_version(run: Run, version: int, dataset: Path | None = None) -> EvaluationReport:
     """Evaluate a version on a JSONL file, or on the run's held-out problems unless that was done already."""
+    report = _evaluated(run, version, dataset)
+    if board := board_of(run):
+        board.add_evaluation(report)
+    return report
+
+
+def _evaluated(run: Run, version: int, dataset: Path | None) -> EvaluationReport:
     if dataset is None and (found := found_report(run, version)):
         return found
     with evaluation_fleet(run, version) as fleet:

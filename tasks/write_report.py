@@ -11,5 +11,5 @@ from tasks.retry import retryable
 def write_report(run: Run) -> RunReport:
     """The run's report, also as an artifact in Prefect's UI."""
     report = report_of(run)
-    create_markdown_artifact(report.markdown(), key=f"report-{run.config.name}", description=run.id)
+    create_markdown_artifact(report.markdown(), key=f"{run.config.name}-report", description=f"Run {run.id}")
     return report

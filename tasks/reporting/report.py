@@ -9,6 +9,8 @@ from tasks.record.commits import StepCommit
 from tasks.record.evaluations import metrics_by_version
 from tasks.record.run import Run
 from tasks.reporting.ledger import VersionRecord, read_ledger
+from tasks.reporting.markdown import plain, table
+from tasks.reporting.rows import figure
 
 RECENT_STEPS = 5
 """The last steps, whose mean reward is told: one step's is noisy."""
@@ -44,8 +46,7 @@ class RunReport(BaseModel):
 
     def markdown(self) -> str:
         """The report as a page for Prefect's UI."""
-        rows = "\n".join(f"| {name} | {value} |" for name, value in self.figures())
-        return f"# {self.run_id}\n\n{self.description}\n\n| | |\n|---|---|\n{rows}\n"
+        return f"# {plain(self.run_id)}\n\n{plain(self.description)}\n\n{table(self.figures())}\n"
 
     def figures(self) -> list[tuple[str, str]]:
         """Label and formatted value of everything worth reading."""
@@ -53,9 +54,9 @@ class RunReport(BaseModel):
             ("steps", f"{self.steps} of {self.steps_wanted}"),
             ("newest weight version", f"{self.version} ({(self.hash or '-')[:16]})"),
             ("best weight version", self._best()),
-            ("reward, step 1 -> last five", f"{_format(self.reward_first)} -> {_format(self.reward_last)}"),
-            ("max |trainer - rollout| logprob", _format(self.logprob_abs_diff_max, ".2g")),
-            ("seconds a step (overhead)", f"{_format(self.step_seconds)} ({_format(self.overhead_seconds)})"),
+            ("reward, step 1 -> last five", f"{figure(self.reward_first)} -> {figure(self.reward_last)}"),
+            ("max |trainer - rollout| logprob", figure(self.logprob_abs_diff_max, ".2g")),
+            ("seconds a step (overhead)", f"{figure(self.step_seconds)} ({figure(self.overhead_seconds)})"),
         ]
         for name in sorted({name for metrics in self.evaluations.values() for name in metrics}):
             by_version = [
@@ -67,7 +68,7 @@ class RunReport(BaseModel):
     def _best(self) -> str:
         if self.best is None:
             return "-"
-        return f"{self.best.version} (reward {_format(self.best.reward)})"
+        return f"{self.best.version} (reward {figure(self.best.reward)})"
 
 
 def report_of(run: Run) -> RunReport:
@@ -100,7 +101,3 @@ def _mean(commits: list[StepCommit], metric: str) -> float | None:
 def _values(commits: list[StepCommit], metric: str) -> list[float]:
     """The metric of the steps that have it: a step without a graded sample has no reward."""
     return [commit.metrics[metric] for commit in commits if metric in commit.metrics]
-
-
-def _format(value: float | None, spec: str = ".3f") -> str:
-    return "-" if value is None else format(value, spec)

@@ -94,6 +94,7 @@ def generation(monkeypatch: pytest.MonkeyPatch) -> Generation:
         "publish_weights": publish,
         "commit_step": commit,
         "stage_initial_weights": lambda run: Update(version_named(0)),
+        "train_steps": training.train_steps.fn,
     }.items():
         monkeypatch.setattr(training, name, stage)
     return generation
@@ -134,3 +135,24 @@ def test_a_resumed_run_goes_on_from_the_newest_commit(
     training.train_policy.fn(run_of(tmp_path, mode, 4))
     assert generation.asked[0] == (3, 2, 10)
     assert [cursor for _, _, cursor in generation.asked] == [10, 15]
+
+
+def test_what_was_generated_ahead_crosses_into_the_next_range(
+    generation: Generation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "_STEPS_IN_A_FLOW_RUN", 2)
+    training.train_policy.fn(run_of(tmp_path, "ahead", 5))
+    assert generation.asked == [(1, 0, 0), (2, 0, 5), (3, 1, 10), (4, 2, 15), (5, 3, 20)]
+    assert generation.beside == generation.asked[1:]
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        (range(1, 1), []),
+        (range(1, 24), [range(1, 11), range(11, 21), range(21, 24)]),
+        (range(8, 13), [range(8, 11), range(11, 13)]),
+    ],
+)
+def test_ranges_end_at_the_same_steps_wherever_a_sitting_begins(steps: range, expected: list[range]) -> None:
+    assert list(training.ranges(steps)) == expected

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from markdown_it import MarkdownIt
 
 from tasks.record.commits import StepCommit
 from tasks.record.evaluation_report import EvaluationReport
@@ -91,3 +92,15 @@ def test_evaluations_are_told_version_by_version(
     assert figures["eval/held-out/greedy"] == "0.125 (v0) -> 0.750 (v3)"
     assert figures["eval/aime/greedy"] == "0.000 (v3)"
     assert "| eval/held-out/greedy | 0.125 (v0) -> 0.750 (v3) |" in report.markdown()
+
+
+def test_every_figure_is_a_row_of_two_cells_in_prefects_page(run: Run, make_commit: MakeCommit) -> None:
+    run.commits.append(make_commit(0))
+    report = report_of(run)
+    tokens = MarkdownIt().enable("table").parse(report.markdown())
+    cells = [
+        tokens[at + 1].children[0].content if tokens[at + 1].children else ""
+        for at, token in enumerate(tokens)
+        if token.type == "td_open"
+    ]
+    assert list(zip(cells[::2], cells[1::2], strict=True)) == report.figures()
