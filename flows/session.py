@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
 from rich.console import Console
 
 from configs.errors import UserError
 from configs.loading import override
+from flows.interruption import Interruption
 from infra.services import Services
 from tasks.probe.report import AlignmentReport
 from tasks.problems.jsonl import prompt_template, read_problems
@@ -18,27 +18,20 @@ from tasks.record.runs import exclusive, newest_version
 from tasks.record.versions import exported_versions
 from tasks.reporting.report import RunReport
 
-_PREFECT_OUTAGES = 3
-"""Times that a sitting starts a Prefect server anew that died under it."""
-
 
 def train(run: Run, console: Console) -> RunReport:
     """Work on a run until it has its steps, showing its progress; its report.
 
     Leaves the Prefect and MLflow servers up.
     """
-    with _session(run, console, when_interrupted=f": continue with `overnight resume {run.id}`"):
+    with _session(run, console, f"interrupted: continue with `overnight resume {run.id}`") as session:
         from flows.display import RunDisplay
         from flows.nightly import nightly_rl
+        from flows.outage import outlast
 
-        with RunDisplay(run, console):
-            for _ in range(_PREFECT_OUTAGES):
-                try:
-                    return nightly_rl(run.config, run.id)
-                except httpx.TransportError as error:
-                    console.print(f"Prefect is gone ({error}): starting it again")
-                    Services(run.home).ensure_prefect()
-            return nightly_rl(run.config, run.id)
+        with RunDisplay(run, console) as display:
+            session.clear_terminal = display.close
+            return outlast(run, console, lambda: session.work(lambda: nightly_rl(run.config, run.id)))
 
 
 def evaluate(
@@ -52,32 +45,33 @@ def evaluate(
     if dataset is not None:
         read_problems(dataset, prompt_template(run.config.problems), run.config.reward.build())
     evaluated = run.model_copy(update={"config": override(run.config, overrides)})
-    with exclusive(run), _session(run, console):
+    with _session(run, console) as session:
         from flows.evaluation import evaluate_offline
 
-        return evaluate_offline(evaluated, version, dataset and dataset.resolve())
+        return session.work(lambda: evaluate_offline(evaluated, version, dataset and dataset.resolve()))
 
 
 def align(run: Run, layers: bool, console: Console) -> AlignmentReport:
     """Compare a run's trainer and engines token by token, and by `layers` trainer and exported folder."""
-    with exclusive(run), _session(run, console):
+    with _session(run, console) as session:
         from flows.alignment import check_alignment
 
-        return check_alignment(run, layers)
+        return session.work(lambda: check_alignment(run, layers))
 
 
 @contextmanager
-def _session(run: Run, console: Console, when_interrupted: str = "") -> Iterator[None]:
+def _session(run: Run, console: Console, when_interrupted: str = "interrupted") -> Iterator[Interruption]:
+    """The run for this process alone, and servers for it."""
     services = Services(run.home)
-    services.check()
-    prefect_url = services.ensure_prefect()
-    mlflow_url = services.ensure_mlflow()
-    services.connect(prefect_url)
-    console.print(
-        f"run {run.id}\nPrefect UI {prefect_url}\nMLflow UI  {mlflow_url}\nstop both: overnight down"
-    )
-    try:
-        yield
-    except KeyboardInterrupt:
-        console.print(f"interrupted{when_interrupted}")
-        raise SystemExit(130) from None
+    with exclusive(run), Interruption(run, console, when_interrupted) as interruption:
+        services.check()
+        prefect_url = services.ensure_prefect()
+        mlflow_url = services.ensure_mlflow()
+        services.connect(prefect_url)
+        console.print(
+            f"run {run.id}\nPrefect UI {prefect_url}\nMLflow UI  {mlflow_url}\nstop both: overnight down"
+        )
+        from flows import log_filter
+
+        log_filter.leave_ends_to_the_command()
+        yield interruption

@@ -34,11 +34,19 @@ def up(
 
 
 @app.command()
-def down() -> None:
-    """Stop the servers that `up`, `run` and `deploy` started, never your own; runs and records stay."""
+def down(
+    force: Annotated[bool, typer.Option("--force", help="End the runs that are going first.")] = False,
+) -> None:
+    """Stop the servers that `up`, `run` and `deploy` started, never your own; runs and records stay.
+
+    While a run is going it is refused, unless by --force, which ends that run as Ctrl-C would.
+    """
+    from flows.stopping import stop_runs
     from infra.services import Services
 
-    Services(Home.find()).stop_all()
+    home = Home.find()
+    stop_runs(home, console, force)
+    Services(home).stop_all()
 
 
 @app.command()
