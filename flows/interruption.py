@@ -2,8 +2,8 @@
 
 The flow works in a thread of its own. The signal is answered in the main thread, which does nothing else
 any more: it starts no server and hears no report of a failure. Nothing that the flow waits for is waited for,
-since a run can be killed at any moment and goes on from its commits. Its processes are killed, and Prefect and
-MLflow are told what the flow cannot tell any more.
+since a run can be killed at any moment and goes on from its commits. Its processes are killed, and Prefect
+and MLflow are told what the flow cannot tell any more.
 """
 
 import contextlib

@@ -18,7 +18,7 @@ _TIMES = 3
 
 
 def outlast(run: Run, console: Console, flow: Callable[[], RunReport]) -> RunReport:
-    """The run's report, by its flow, called again when Prefect is lost, or by its record if that has it all."""
+    """The run's report, by its flow, called anew when Prefect is lost, or by a record that has it all."""
     for _ in range(_TIMES):
         try:
             return flow()

@@ -21,7 +21,7 @@ class RunsAreGoing(UserError):
 
 
 def stop_runs(home: Home, console: Console, force: bool) -> None:
-    """Wait for runs that are ending; have those that are going end by `force`, else RunsAreGoing names them."""
+    """Wait for runs that are ending; end those that are going by `force`, else RunsAreGoing names them."""
     going = [run for run in busy_runs(home) if not run.ending]
     if going and not force:
         named = ", ".join(f"{run.id} (process {run.pid})" for run in going)

@@ -77,10 +77,6 @@ def test_the_line_of_a_step() -> None:
 @pytest.mark.parametrize(
     ("width", "line"),
     [
-        (
-            104,
-            "step 3/60  version 4  reward 0.438  divergence max 1e-05  generate 1.23 train 0.50 publish 0.08 overhead 0.11 s",
-        ),
         (80, "step 3/60  version 4  reward 0.438  divergence max 1e-05  2.00 s"),
         (50, "step 3/60  version 4  reward 0.438  2.00 s"),
         (10, "step 3/60  version 4"),
