@@ -88,7 +88,7 @@ def test_ctrl_c_ends_a_run_and_nothing_of_it_goes_on(
         assert "run " not in ended.output, ended.output  # the run was not yet begun
     assert "Traceback" not in ended.output and "Error" not in ended.output, ended.output
     if down is not None:
-        out, err = down.communicate(timeout=60)
+        _, err = down.communicate(timeout=60)
         assert down.returncode == 0, err
         time.sleep(3)
         assert services_up(overnight) == {}

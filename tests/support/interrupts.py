@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import psutil
 
 from infra.process import wait_until
+from infra.services.state import ServiceState
 from tests.support.command import Overnight, run_arguments
 
 _GONE_S = 15
@@ -67,7 +68,7 @@ class Sitting:
 
 def left_of(overnight: Overnight) -> list[psutil.Process]:
     """Processes with this state folder in their environment that are none of its servers."""
-    servers = {row["pid"] for row in overnight.json("status")["services"]}
+    servers = {record.process.pid for record in ServiceState(overnight.home).read().values()}
     wanted = str(overnight.home)
     found = []
     for process in psutil.process_iter():
@@ -84,10 +85,10 @@ def wait_until_nothing_is_left(overnight: Overnight) -> float:
     return time.monotonic() - began
 
 
-def services_up(overnight: Overnight) -> dict[str, int | None]:
+def services_up(overnight: Overnight) -> dict[str, int]:
     """Process ids by the names of the services that run."""
-    rows = overnight.json("status")["services"]
-    return {row["name"]: row["pid"] for row in rows if row["state"] in ("up", "starting")}
+    records = ServiceState(overnight.home).read()
+    return {name: record.process.pid for name, record in records.items() if record.runs}
 
 
 def _parents(process: psutil.Process) -> list[int]:
