@@ -36,6 +36,10 @@ class RunDisplay:
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Show what is left to show, and take the live status off the terminal."""
         self._stop.set()
         self._thread.join(timeout=10)
 
@@ -55,7 +59,8 @@ class RunDisplay:
         for step in self._run.commits.steps():
             if step > self._shown:
                 commit = self._run.commits.read(step)
-                self._console.print(step_line(commit, self._run.config.loop.steps))
+                width = self._console.width if self._console.is_terminal else None
+                self._console.print(step_line(commit, self._run.config.loop.steps, width))
                 self._recent.append(commit)
                 self._shown = step
 
@@ -72,19 +77,27 @@ class RunDisplay:
         return table
 
 
-def step_line(commit: StepCommit, steps: int) -> str:
-    """A committed step in one line."""
+def step_line(commit: StepCommit, steps: int, width: int | None = None) -> str:
+    """A committed step in one line; where `width` columns have no room for all of it, of its main parts."""
     metric = commit.metrics.get
     if commit.step == 0:
         probe = commit.publish.probe_abs_diff_max
         return f"step 0/{steps}  version {commit.version} published, probe diff {probe:.1g}"
-    return (
-        f"step {commit.step}/{steps}  version {commit.version}"
-        f"  reward {metric('reward/mean', nan):.3f}"
-        f"  divergence max {metric('divergence/logprob_abs_diff_max', nan):.1g}"
+    line = f"step {commit.step}/{steps}  version {commit.version}"
+    parts = (
+        f"  reward {metric('reward/mean', nan):.3f}",
+        f"  divergence max {metric('divergence/logprob_abs_diff_max', nan):.1g}",
         f"  generate {metric('time/generate', 0):.2f} train {metric('time/train', 0):.2f}"
-        f" publish {metric('time/publish', 0):.2f} overhead {metric('time/overhead', 0):.2f} s"
+        f" publish {metric('time/publish', 0):.2f} overhead {metric('time/overhead', 0):.2f} s",
     )
+    times = f"  {metric('time/step', nan):.2f} s"
+    full = line + "".join(parts)
+    if width is None or len(full) <= width:
+        return full
+    for part in (*parts[:-1], times):
+        if len(line + part) <= width:
+            line += part
+    return line
 
 
 def print_report(report: RunReport, console: Console) -> None:

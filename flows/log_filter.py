@@ -17,6 +17,13 @@ def one_line(record: logging.LogRecord) -> bool:
     return True
 
 
+def leave_ends_to_the_command() -> None:
+    """Keep off this terminal how flow runs and task runs failed: what failed for good the command says once,
+    at its end, and the rest is healed. Prefect's UI has it all. Call it once Prefect is imported."""
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(lambda record: record.name not in _LOGGERS or record.levelno < logging.ERROR)
+
+
 def install() -> None:
     """Have Prefect's loggers in this process tell known errors in one line; fine when they do."""
     for name in _LOGGERS:

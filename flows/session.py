@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
 from rich.console import Console
 
 from configs.loading import override
+from flows.interruption import Interruption
 from infra.services import Services
 from infra.tracking import TrackingError
 from tasks.evaluation.request import check_request
@@ -17,27 +17,20 @@ from tasks.record.run import Run
 from tasks.record.runs import exclusive
 from tasks.reporting.report import RunReport
 
-_PREFECT_OUTAGES = 3
-"""Times that a sitting starts a Prefect server anew that died under it."""
-
 
 def train(run: Run, console: Console) -> RunReport:
     """Work on a run until it has its steps, showing its progress; its report.
 
     Leaves the Prefect and MLflow servers up.
     """
-    with _session(run, console, when_interrupted=f": continue with `overnight resume {run.id}`"):
+    with _session(run, console, f"interrupted: continue with `overnight resume {run.id}`") as session:
         from flows.display import RunDisplay
         from flows.nightly import nightly_rl
+        from flows.outage import outlast
 
-        with RunDisplay(run, console):
-            for _ in range(_PREFECT_OUTAGES):
-                try:
-                    return nightly_rl(run.config, run.id)
-                except httpx.TransportError as error:
-                    console.print(f"Prefect is gone ({error}): starting it again")
-                    Services(run.home).ensure_prefect()
-            return nightly_rl(run.config, run.id)
+        with RunDisplay(run, console) as display:
+            session.clear_terminal = display.close
+            return outlast(run, console, lambda: session.work(lambda: nightly_rl(run.config, run.id)))
 
 
 def evaluate(
@@ -46,38 +39,39 @@ def evaluate(
     """Evaluate a version of a run, its newest when None, on its held-out problems or a JSONL file."""
     version = check_request(run, version, dataset)
     evaluated = run.model_copy(update={"config": override(run.config, overrides)})
-    with exclusive(run), _session(run, console):
+    with _session(run, console) as session:
         from flows.evaluation import evaluate_offline
 
-        return evaluate_offline(evaluated, version, dataset and dataset.resolve())
+        return session.work(lambda: evaluate_offline(evaluated, version, dataset and dataset.resolve()))
 
 
 def align(run: Run, layers: bool, console: Console) -> AlignmentReport:
     """Compare a run's trainer and engines token by token, and by `layers` trainer and exported folder."""
-    with exclusive(run), _session(run, console, shown_in_mlflow=False):
+    with _session(run, console, shown_in_mlflow=False) as session:
         from flows.alignment import check_alignment
 
-        return check_alignment(run, layers)
+        return session.work(lambda: check_alignment(run, layers))
 
 
 @contextmanager
 def _session(
-    run: Run, console: Console, when_interrupted: str = "", shown_in_mlflow: bool = True
-) -> Iterator[None]:
+    run: Run, console: Console, when_interrupted: str = "interrupted", shown_in_mlflow: bool = True
+) -> Iterator[Interruption]:
+    """The run for this process alone, and servers for it."""
     services = Services(run.home)
-    services.check()
-    prefect_url = services.ensure_prefect()
-    mlflow_url = services.ensure_mlflow()
-    services.connect(prefect_url)
-    mlflow_url = (shown_in_mlflow and _mlflow_page(run)) or mlflow_url
-    console.print(f"run {run.id}\nPrefect UI {prefect_url}\nMLflow UI  {mlflow_url}")
-    if own := services.own():
-        console.print(f"stop {' and '.join(own)}: overnight down")
-    try:
-        yield
-    except KeyboardInterrupt:
-        console.print(f"interrupted{when_interrupted}")
-        raise SystemExit(130) from None
+    with exclusive(run), Interruption(run, console, when_interrupted) as interruption:
+        services.check()
+        prefect_url = services.ensure_prefect()
+        mlflow_url = services.ensure_mlflow()
+        services.connect(prefect_url)
+        mlflow_url = (shown_in_mlflow and _mlflow_page(run)) or mlflow_url
+        console.print(f"run {run.id}\nPrefect UI {prefect_url}\nMLflow UI  {mlflow_url}")
+        if own := services.own():
+            console.print(f"stop {' and '.join(own)}: overnight down")
+        from flows import log_filter
+
+        log_filter.leave_ends_to_the_command()
+        yield interruption
 
 
 def _mlflow_page(run: Run) -> str | None:

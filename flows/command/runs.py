@@ -47,11 +47,11 @@ def resume(run_id: RunId, overrides: Overrides = None, as_json: Json = False) ->
     home = Home.find()
     wanted = load_run(run_id, home)
     require_not_abandoned(wanted)
-    if overrides:
-        with exclusive(wanted):
+    with exclusive(wanted):
+        if overrides:
             wanted = revise_run(wanted, overrides)
-    preflight(wanted.config, home)
-    _train("resume", wanted, as_json)
+        preflight(wanted.config, home)
+        _train("resume", wanted, as_json)
 
 
 @app.command()

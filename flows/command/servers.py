@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from flows.command.options import Json
-from flows.command.output import console, print_json, print_rows
+from flows.command.output import console, print_json, print_rows, progress_console
 from infra.home import Home
 
 app = typer.Typer()
@@ -34,11 +34,20 @@ def up(
 
 
 @app.command()
-def down(as_json: Json = False) -> None:
-    """Stop the servers that `up`, `run` and `deploy` started, never your own; runs and records stay."""
+def down(
+    force: Annotated[bool, typer.Option("--force", help="End the runs that are going first.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Stop the servers that `up`, `run` and `deploy` started, never your own; runs and records stay.
+
+    While a run is going it is refused, unless by --force, which ends that run as Ctrl-C would.
+    """
+    from flows.stopping import stop_runs
     from infra.services import Services
 
-    Services(Home.find()).stop_all()
+    home = Home.find()
+    stop_runs(home, progress_console(as_json), force)
+    Services(home).stop_all()
     if as_json:
         _print_status("down", as_json)
 

@@ -17,5 +17,8 @@ class Cluster(Protocol):
     def stop(self) -> None:
         """Give back what `start` took; fine when nothing is up."""
 
+    def kill(self) -> None:
+        """Take away at once what `start` took, whatever it is doing: this process is about to end."""
+
     def address(self) -> Address:
         """Of the machine that this is called on."""

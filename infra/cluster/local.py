@@ -18,6 +18,7 @@ from configs.cluster import LocalClusterConfig
 from configs.errors import UserError
 from infra.address import Address
 from infra.cluster.base import Cluster
+from infra.cluster.reaper import kill_users
 from infra.detached import spawn_detached
 from infra.home import Home
 from infra.identity import ProcessRef
@@ -89,6 +90,10 @@ class LocalCluster(Cluster):
             shutil.rmtree(kept, ignore_errors=True)
             shutil.copytree(logs, kept)
         shutil.rmtree(_folder(), ignore_errors=True)
+
+    def kill(self) -> None:
+        """Kill every process of the cluster. The reaper stays for what is being started at this moment."""
+        kill_users(_folder())
 
     def address(self) -> Address:
         """The loopback address, both to listen on and to connect to."""

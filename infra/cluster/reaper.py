@@ -35,7 +35,7 @@ def wait_for_death(driver: ProcessRef) -> None:
 
 
 def kill_users(folder: Path) -> None:
-    """Kill every process that has a file open below the folder, and what it spawned."""
+    """Kill every process but this one that has a file open below the folder, and what it spawned."""
     for _ in range(_ROUNDS):
         users = [process for process in psutil.process_iter() if _uses(process, folder)]
         if not users:
@@ -52,7 +52,9 @@ def kill_users(folder: Path) -> None:
 
 def _uses(process: psutil.Process, folder: Path) -> bool:
     try:
-        return any(Path(file.path).is_relative_to(folder) for file in process.open_files())
+        return process.pid != os.getpid() and any(
+            Path(file.path).is_relative_to(folder) for file in process.open_files()
+        )
     except psutil.Error:
         return False
 

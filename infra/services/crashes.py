@@ -47,11 +47,7 @@ def mark_crashed(api: PrefectApi, tags: Sequence[str] = ()) -> list[str]:
     if not gone:
         return []
     dead = api.unfinished_flow_runs(ids=gone)  # a process tells its end before it is gone
-    message = "The process that worked on this run is gone: it was killed or its machine went down."
-    for task_run in api.unfinished_task_runs([run.id for run in dead]):
-        api.end_task_run(task_run.id, "CRASHED", message)
-    for run in dead:
-        api.end_flow_run(run.id, "CANCELLED" if run.state.type == "CANCELLING" else "CRASHED", message)
+    _end(api, dead, "The process that worked on this run is gone: it was killed or its machine went down.")
     return [run.name for run in dead]
 
 
@@ -65,6 +61,18 @@ def end_cancelled(api: PrefectApi) -> None:
         owner = _owner(run)
         if run.state.type == "CANCELLING" and _age_s(run) > _GRACE_S and owner and owner.alive:
             stop_tree(owner.pid)
+
+def crash_own(api: PrefectApi, message: str) -> None:
+    """End the unfinished flow runs that this process works on, and their task runs, before it is gone."""
+    _end(api, api.unfinished_flow_runs([process_tag()]), message)
+
+
+def _end(api: PrefectApi, runs: Sequence[FlowRun], message: str) -> None:
+    for run in runs:
+        api.end_flow_run(run.id, "CANCELLED" if run.state.type == "CANCELLING" else "CRASHED", message)
+    if runs:
+        for task_run in api.unfinished_task_runs([run.id for run in runs]):
+            api.end_task_run(task_run.id, "CRASHED", message)
 
 
 def forget_heartbeat_automations(api: PrefectApi) -> None:

@@ -10,6 +10,7 @@ import psutil
 
 from infra.detached import spawn_detached
 from infra.home import Home
+from infra.interrupts import uncut
 from infra.logs import begin_anew
 from infra.process import LOOPBACK, log_tail, stop_tree, wait_until
 from infra.services import crashes, ports, programs
@@ -161,6 +162,13 @@ class Services:
         """
         return crashes.mark_crashed(self._api(), tags)
 
+    def crash_own(self, message: str) -> None:
+        """End the flow runs that this process works on as Crashed, because it is about to end.
+
+        ServiceError when the Prefect server does not run, or does not answer within some seconds.
+        """
+        crashes.crash_own(self._api(_STATUS_TIMEOUT_S), message)
+
     def tend_flow_runs(self) -> None:
         """What the worker does all the time: end processes of cancelled flow runs, and flow runs of processes
         that are gone. ServiceError when the Prefect server does not run."""
@@ -168,13 +176,13 @@ class Services:
         crashes.end_cancelled(api)
         crashes.mark_crashed(api)
 
-    def _api(self) -> PrefectApi:
+    def _api(self, timeout_s: float = 30) -> PrefectApi:
         if foreign := foreign_prefect(self._home):
-            return PrefectApi(foreign.url, user=foreign)
+            return PrefectApi(foreign.url, timeout_s, foreign)
         record = self._running("prefect")
         if record is None:
             raise ServiceError("the Prefect server does not run: start it with `overnight up`")
-        return PrefectApi(record.url)
+        return PrefectApi(record.url, timeout_s)
 
     def _running(self, name: ServiceName, port: int | None = None) -> ServiceRecord | None:
         record = self._state.read().get(name)
@@ -213,12 +221,13 @@ class Services:
     ) -> ServiceRecord:
         log = self._log(name)
         begin_anew(log)
-        try:
-            process = spawn_detached(command(log), environment, log)
-        except psutil.NoSuchProcess:
-            raise ServiceError(f"{name} ended at once; its log: {log_tail(log)}") from None
-        record = ServiceRecord(process=process, url=url, mlflow=mlflow)
-        self._state.put(name, record)
+        with uncut():  # a server without a record could not be stopped
+            try:
+                process = spawn_detached(command(log), environment, log)
+            except psutil.NoSuchProcess:
+                raise ServiceError(f"{name} ended at once; its log: {log_tail(log)}") from None
+            record = ServiceRecord(process=process, url=url, mlflow=mlflow)
+            self._state.put(name, record)
         return record
 
     def _wait_until_up(self, name: ServiceName, record: ServiceRecord) -> None:

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -31,6 +31,10 @@ _REVISABLE = {"engine", "evaluation", "gates", "loop", "night", "publish", "trai
 """Sections that do not say what is trained on what."""
 _PROBE_S = 1
 """Longer than anybody who asks for a run's state is in the way of its lock."""
+
+
+_held: set[Path] = set()
+"""Locks of runs that this process has."""
 
 
 class RunError(UserError):
@@ -170,12 +174,27 @@ def _store_of(run_id: str, home: Home) -> StoreConfig:
 
 
 def exclusive(run: Run) -> AbstractContextManager[None]:
-    """Hold the run for this process; RunBusy when another has it. Its death lets go of it."""
-    return locked(
+    """Hold the run for this process; RunBusy when another has it. Its death lets go of it.
+
+    Fine where this process has it already, as a sitting has for its flow.
+    """
+    if run.lock in _held:
+        return nullcontext()
+    return _hold(run)
+
+
+@contextmanager
+def _hold(run: Run) -> Iterator[None]:
+    with locked(
         run.lock,
         _PROBE_S,
         taken=lambda holder: RunBusy(f"run {run.id} is being worked on by process {holder}: wait for it"),
-    )
+    ):
+        _held.add(run.lock)
+        try:
+            yield
+        finally:
+            _held.discard(run.lock)
 
 
 def _stored(store: Store, run_id: str) -> RunDocument:

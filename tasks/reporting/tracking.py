@@ -117,6 +117,19 @@ def finish_run(run: Run, failed: bool = False) -> None:
             tracked.set_status(status, end_s=commits[-1].created_at if commits else None)
 
 
+def stop_run(run: Run) -> None:
+    """End the MLflow run of a run that is stopped as KILLED, unless it has ended; a resume takes it up again.
+
+    TrackingError when MLflow is down.
+    """
+    if run.commits.newest() is None:
+        return  # MLflow has nothing of it
+    with _alone(run):
+        tracked = _open(run)
+        if tracked.status == "RUNNING":
+            tracked.set_status("KILLED")
+
+
 def _end_of(run: Run, failed: bool) -> RunStatus | None:
     """How the run ended; None when it goes on."""
     if run.is_abandoned:

@@ -74,6 +74,18 @@ def test_the_line_of_a_step() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("width", "line"),
+    [
+        (80, "step 3/60  version 4  reward 0.438  divergence max 1e-05  2.00 s"),
+        (50, "step 3/60  version 4  reward 0.438  2.00 s"),
+        (10, "step 3/60  version 4"),
+    ],
+)
+def test_the_line_of_a_step_is_shorter_where_there_is_less_room(width: int, line: str) -> None:
+    assert step_line(commit_of(3), 60, width) == line
+
+
 def test_the_line_of_the_initial_weights() -> None:
     assert step_line(commit_of(0, {}), 60) == "step 0/60  version 0 published, probe diff 3e-06"
 

@@ -1,5 +1,6 @@
 """Runs are created once, found again, changed only in what may change, and worked on by one process."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -222,6 +223,14 @@ def another_process_holding(run: Run) -> Iterator[subprocess.Popen[str]]:
         holder.communicate()
 
 
+@contextmanager
+def another_process_refused(run: Run) -> Iterator[None]:
+    command = [sys.executable, "-c", HOLD, run.model_dump_json()]
+    refused = subprocess.run(command, capture_output=True, text=True)
+    assert f"is being worked on by process {os.getpid()}" in refused.stderr
+    yield
+
+
 def test_a_run_is_worked_on_by_one_process_and_its_death_lets_go(run: Run) -> None:
     other = run.model_copy(update={"id": "another"})
     with another_process_holding(run) as holder:
@@ -237,7 +246,17 @@ def test_a_run_is_worked_on_by_one_process_and_its_death_lets_go(run: Run) -> No
 def test_a_run_is_let_go_of_after_an_error(run: Run) -> None:
     with pytest.raises(KeyError), exclusive(run):
         raise KeyError("a bug")
-    with exclusive(run), pytest.raises(RunError, match="is being worked on"), exclusive(run):
+    with exclusive(run), another_process_refused(run):
+        pass
+
+
+def test_who_has_a_run_may_take_it_again_and_has_it_until_its_own_end(run: Run) -> None:
+    with exclusive(run):
+        with exclusive(run):
+            pass
+        with another_process_refused(run):
+            pass
+    with another_process_holding(run):
         pass
 
 

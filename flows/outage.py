@@ -1,0 +1,37 @@
+"""What a sitting does when Prefect is lost under it: the record is the run's store, so the work goes on."""
+
+from collections.abc import Callable
+
+import httpx
+from prefect.exceptions import ObjectNotFound
+from rich.console import Console
+
+from infra.services import Services
+from tasks.record.evaluations import HELD_OUT, find_report
+from tasks.record.run import Run
+from tasks.reporting.report import RunReport, report_of
+
+_LOST = (httpx.TransportError, httpx.HTTPStatusError, ObjectNotFound)
+"""What Prefect's client raises: no server, one that cannot do what it should, a flow run that was deleted."""
+_TIMES = 3
+"""How often the work goes on in a new flow run."""
+
+
+def outlast(run: Run, console: Console, flow: Callable[[], RunReport]) -> RunReport:
+    """The run's report, by its flow, called anew when Prefect is lost, or by a record that has it all."""
+    for _ in range(_TIMES):
+        try:
+            return flow()
+        except _LOST as error:
+            reason = " ".join(str(error).split())
+            if _has_it_all(run):
+                console.print(f"Prefect lost the flow run: {reason}. The run itself is complete.")
+                return report_of(run)
+            console.print(f"Prefect lost the flow run: {reason}. Going on in a new one.")
+            Services(run.home).ensure_prefect()
+    return flow()
+
+
+def _has_it_all(run: Run) -> bool:
+    newest = run.commits.newest()
+    return run.is_finished and newest is not None and find_report(run, newest.version, HELD_OUT) is not None

@@ -1,0 +1,31 @@
+"""Signals that end a process, kept off what must not be cut in two."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What a terminal, an operator and a closed terminal send to end a program."""
+
+
+@contextmanager
+def uncut() -> Iterator[None]:
+    """Put off the signals that would end this process until the block is through.
+
+    Signals are answered in the main thread, so in another one there is nothing to put off.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+    before = {number: signal.getsignal(number) for number in ENDING}
+    for number in ENDING:
+        signal.signal(number, lambda number, _: arrived.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in arrived:
+            signal.raise_signal(number)
