@@ -82,7 +82,7 @@ def clear_scratch(root: Path) -> None:
 
 
 def apply_umask(file: Path) -> None:
-    """Give a file the mode of a new one; safetensors, as Python's tempfile, makes what its owner alone may read."""
+    """Give a file the mode of a new one; safetensors, as tempfile, makes what its owner alone may read."""
     new = file.with_name(f".{file.name}.mode")
     new.touch()
     file.chmod(stat.S_IMODE(new.stat().st_mode))

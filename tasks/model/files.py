@@ -1,4 +1,4 @@
-"""Which files of a folder in Hugging Face's layout are the model; whatever else lies there is left where it is."""
+"""Which files of a folder in Hugging Face's layout are the model; whatever else lies there stays there."""
 
 from pathlib import Path
 
@@ -21,8 +21,8 @@ COMPANIONS = (
     "LICENSE*",
     "NOTICE*",
 )
-"""Configuration, tokenizer and licence. No code (models are built from their configuration alone), no model card
-(it tells of other weights), and nothing of the training that the model comes from."""
+"""Configuration, tokenizer and licence. No code (models are built from their configuration alone), no
+model card (it tells of other weights), and nothing of the training that the model comes from."""
 WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 
 

@@ -34,8 +34,8 @@ def export_version(run: Run, version: int, target: Path, format_name: str | None
 
     `format_name` is one of quantisation's FORMATS, or None for the format that the version was staged in.
     Raises ExportError for a version that is unknown or was pruned, a target that has something in it, weights
-    that are not those of the manifest, and a format that does not fit the model or that transformers would not
-    load, which is told before anything is written.
+    that are not those of the manifest, and a format that does not fit the model or that transformers would
+    not load, which is told before anything is written.
     """
     _check_version(run, version)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):

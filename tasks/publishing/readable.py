@@ -1,4 +1,4 @@
-"""Which formats transformers reads (5.24, tried with each model family), so that no export is of use to nobody.
+"""Which formats transformers reads (5.24, tried with each model family): others are not exported.
 
 Engines of a run read every format; so this bounds exports alone.
 """

@@ -38,8 +38,8 @@ REFUSED = {
 }
 """What is refused, and why."""
 BY_CHANNEL = {"fp8_channel": 0.6, "int8_channel": 0.1}
-"""Mean difference of logits, in standard deviations: these declare quantised activations too, which transformers
-rounds and the weights alone do not show."""
+"""Mean difference of logits, in standard deviations: these declare quantised activations too, which
+transformers rounds and the weights alone do not show."""
 
 
 @pytest.fixture(scope="module")
