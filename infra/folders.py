@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import stat
 import time
 import uuid
 from collections.abc import Iterator
@@ -78,6 +79,14 @@ def clear_scratch(root: Path) -> None:
         for leftover in (root / _UNFINISHED).iterdir():
             if leftover.stat().st_mtime < time.time() - _LEFTOVER_AGE_S:
                 delete(leftover)
+
+
+def apply_umask(file: Path) -> None:
+    """Give a file the mode of a new one; safetensors, as tempfile, makes what its owner alone may read."""
+    new = file.with_name(f".{file.name}.mode")
+    new.touch()
+    file.chmod(stat.S_IMODE(new.stat().st_mode))
+    new.unlink()
 
 
 def delete(path: Path) -> None:

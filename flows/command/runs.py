@@ -131,7 +131,7 @@ def export(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write it: a new or empty folder.")],
     format_name: Annotated[
         str | None,
-        typer.Option("--format", help="Number format, such as fp8_block or bf16; as it is if absent."),
+        typer.Option("--format", help="Number format: bfloat16, fp8_channel, ...; as it is if absent."),
     ] = None,
     as_json: Json = False,
 ) -> None:

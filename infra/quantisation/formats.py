@@ -179,8 +179,9 @@ def _require_finite(extremes: Tensor) -> None:
         raise QuantisationError("holds NaN, infinity or a number of 2**127 and more")
 
 
-BF16 = Plain("bf16", torch.bfloat16, relative_error=2.0**-8)
-FP32 = Plain("fp32", torch.float32, relative_error=0)
+# Plain formats have the names that config.json and engine.dtype have for them.
+BF16 = Plain("bfloat16", torch.bfloat16, relative_error=2.0**-8)
+FP32 = Plain("float32", torch.float32, relative_error=0)
 
 FP8_BLOCK = Scaled("fp8_block", E4M3, (128, 128), FLOAT32, "_scale_inv", FP8, relative_error=16 / 448)
 """DeepSeek-V3's format (README_WEIGHTS.md of deepseek-ai/DeepSeek-V3; SGLang's Fp8LinearMethod).

@@ -67,7 +67,7 @@ class QuantisationRecipe:
         """The recipe for a model, by its config.json.
 
         `format_name` is one of FORMATS, or None for what the model declares. `dtype`, bfloat16 or float32, is
-        that of tensors which stay in high precision; bf16 and fp32 as formats set their own. HIGH_PRECISION
+        that of tensors which stay in high precision; as formats those set their own. HIGH_PRECISION
         stays so in every model, and what the model's own quantization_config names.
         Raises QuantisationError when the model declares another format than the one asked for.
         """
@@ -79,7 +79,7 @@ class QuantisationRecipe:
         if own is not None and (difference := chosen.scheme.difference(own)):
             raise QuantisationError(
                 f"the model's quantization_config is not {chosen.name}, it has {difference}: "
-                "ask for its own format, bf16 or fp32"
+                "ask for its own format, bfloat16 or float32"
             )
         declaration = chosen.scheme.write(HIGH_PRECISION) if own is None else own
         return cls(chosen, dtype, declaration, chosen.scheme.kept(declaration))
@@ -185,7 +185,7 @@ def _declared(own: Mapping[str, Any] | None, dtype: torch.dtype) -> Format:
             return form
     raise QuantisationError(
         f"the model's quantization_config (quant_method {own.get('quant_method')!r}) is none of the formats "
-        f"{', '.join(FORMATS)}: ask for bf16 or fp32"
+        f"{', '.join(FORMATS)}: ask for bfloat16 or float32"
     )
 
 

@@ -1,11 +1,11 @@
 """What must be true before anything starts; each problem is a line that names the field to change."""
 
-import os
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
-from configs.engine import EngineConfig, SGLangEngine
+from configs.cluster import LocalClusterConfig
+from configs.engine import EngineConfig
 from configs.errors import UserError
 from configs.run import RunConfig
 from configs.store import LocalStoreConfig
@@ -15,6 +15,7 @@ from infra.process import port_is_free
 from infra.quantisation.errors import QuantisationError
 from infra.store import open_store
 from infra.weights_folder import WeightsFolder, WeightsMismatch
+from tasks.cluster.devices import check_devices, check_python
 from tasks.model.architecture import Architecture
 from tasks.model.errors import TrainerError
 from tasks.model.recipe import publish_recipe
@@ -33,10 +34,13 @@ class PreflightError(UserError):
 
 
 def preflight(config: RunConfig, home: Home) -> None:
-    """Check model, problems, store, disk and ports before anything starts; raises the first problem.
+    """Check devices, model, problems, store, disk and ports before anything starts; raises the first problem.
 
     What it leaves behind is a model converted from a package, for all runs to come.
     """
+    if isinstance(config.cluster, LocalClusterConfig):  # another provider's machines are not up yet
+        check_python(config.engine)
+        check_devices(config)
     model_path = prepare_model(config.model, home)
     _check_architecture(config, model_path)
     _check_format(config, model_path)
@@ -48,10 +52,6 @@ def preflight(config: RunConfig, home: Home) -> None:
 
 
 def _check_engine(engine: EngineConfig, address: Address) -> None:
-    if isinstance(engine, SGLangEngine) and not os.access(engine.python, os.X_OK):
-        raise PreflightError(
-            f"engine.python {engine.python} is not there: `make sglang-env` makes an environment with SGLang"
-        )
     if engine.router and find_spec("sglang_router") is None:
         raise PreflightError(
             "engine.router needs the package sglang-router: pip install 'overnight[router]', or leave it out"

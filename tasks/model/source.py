@@ -2,7 +2,7 @@
 
 import importlib.util
 import shutil
-import tempfile
+import uuid
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from configs.errors import UserError
 from configs.model import FolderModel, ModelConfig, PackagedGgufModel
+from infra.folders import apply_umask
 from infra.home import Home
 
 if TYPE_CHECKING:
@@ -82,12 +83,12 @@ def _packaged_file(config: PackagedGgufModel) -> Path:
 
 def _convert(file: Path, folder: Path) -> None:
     """Write the model in fp32; its folder appears complete or not at all."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    building = folder.with_name(f".{folder.name}-{uuid.uuid4().hex}")
+    building.mkdir(parents=True)
     try:
         _load_gguf(file).save_pretrained(building)
         AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name).save_pretrained(building)
-        building.chmod(0o755)
+        apply_umask(building / "model.safetensors")
         building.rename(folder)
     except OSError:
         if not folder.exists():  # else another process was first

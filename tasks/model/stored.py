@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from infra import folders
 from infra.store.base import KeyExistsError, KeyMissingError
+from tasks.model.files import model_files
 from tasks.model.source import prepare_model
 from tasks.record.run import MODELS, Run
 from tasks.record.stored import read_record
@@ -41,9 +41,8 @@ def store_folder(run: Run, source: Path) -> str:
     key = f"{MODELS}/{_digest(source)}"
     if key not in run.store.list_folders(MODELS):
         scratch = run.store.scratch()
-        for path in folders.files_below(source):
-            (scratch / path.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, scratch / path.relative_to(source))
+        for path in model_files(source):
+            shutil.copyfile(path, scratch / path.name)
         run.store.upload(key, scratch)
     return _kept(run, key)
 
@@ -76,12 +75,12 @@ def _kept(run: Run, key: str) -> str:
 
 
 def _digest(folder: Path) -> str:
-    """SHA-256 over the paths and contents of a folder's files."""
+    """SHA-256 over the names and contents of a model's files."""
     digest = hashlib.sha256()
-    for path in sorted(folders.files_below(folder)):
+    for path in model_files(folder):
         with path.open("rb") as file:
             content = hashlib.file_digest(file, "sha256").hexdigest()
-        digest.update(f"{path.relative_to(folder).as_posix()}\0{content}\n".encode())
+        digest.update(f"{path.name}\0{content}\n".encode())
     return digest.hexdigest()[:32]
 
 

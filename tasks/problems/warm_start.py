@@ -21,6 +21,7 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from configs.reward import BoxedIntegerReward
+from infra.folders import apply_umask
 from tasks.problems.arithmetic import FAMILIES, arithmetic_source, boxed, worked_solution
 from tasks.record.samples import Problem
 from tasks.reward.responses import decode_responses
@@ -149,6 +150,7 @@ class SupervisedTraining:
     def save(self, folder: Path) -> None:
         """Write model and tokenizer as a folder in Hugging Face's layout."""
         self.model.save_pretrained(folder)
+        apply_umask(folder / "model.safetensors")
         self.tokenizer.save_pretrained(folder)
 
     def _step(self, step: int) -> float:

@@ -14,6 +14,7 @@ from infra.quantisation.recipe import QuantisationRecipe
 from infra.store.base import KeyMissingError
 from infra.weights_folder import WeightsFolder
 from tasks.model.bridge.writer import copy_companions, write_weights
+from tasks.publishing.readable import check_readable
 from tasks.record.manifest import Manifest, TensorEntry
 from tasks.record.run import Run
 from tasks.record.versions import exported_versions, read_manifest, read_version
@@ -33,13 +34,15 @@ def export_version(run: Run, version: int, target: Path, format_name: str | None
 
     `format_name` is one of quantisation's FORMATS, or None for the format that the version was staged in.
     Raises ExportError for a version that is unknown or was pruned, a target that has something in it, weights
-    that are not those of the manifest, and a format that does not fit the model.
+    that are not those of the manifest, and a format that does not fit the model or that transformers would
+    not load, which is told before anything is written.
     """
     _check_version(run, version)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ExportError(f"{target} is there already and not an empty folder: give another")
     source = run.store.local(run.weights_key(version))
     manifest = read_manifest(run, read_version(run, version))
+    _check_format(source, manifest, format_name)
     try:
         with folders.atomic(target.absolute()) as partial:
             return convert(source, manifest, partial, format_name)
@@ -70,6 +73,20 @@ def staged_recipe(folder: Path, manifest: Manifest) -> QuantisationRecipe:
     """The format that an exported folder is in."""
     config = json.loads((folder / "config.json").read_text())
     return QuantisationRecipe.of(config, None, getattr(torch, manifest.tensors[_NORM].dtype))
+
+
+def _check_format(source: Path, manifest: Manifest, format_name: str | None) -> None:
+    """The format asked for, or else that of the version, is one that the folder would be loaded in."""
+    config = json.loads((source / "config.json").read_text())
+    try:
+        recipe = (
+            staged_recipe(source, manifest)
+            if format_name is None
+            else QuantisationRecipe.of(config, format_name, _KEPT_DTYPE)
+        )
+        check_readable(recipe, WeightsFolder(source).shapes)
+    except QuantisationError as error:
+        raise ExportError(f"--format {format_name or 'is not given'}: {error}") from None
 
 
 def _check_version(run: Run, version: int) -> None:

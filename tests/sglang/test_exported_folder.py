@@ -17,8 +17,8 @@ SEQUENCE = [1, 40, 41, 42, 43, 44]
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("format_name", "dtype", "most"),
-    [(None, "float32", 1e-5), ("bf16", "bfloat16", 0.05)],
-    ids=["as-it-is", "bf16"],
+    [(None, "float32", 1e-5), ("bfloat16", "bfloat16", 0.05)],
+    ids=["as-it-is", "bfloat16"],
 )
 def test_it_holds_what_was_exported(format_name: str | None, dtype: str, most: float, tmp_path: Path) -> None:
     held = Manifest.of(load_file(TINY_MODEL / "model.safetensors"))

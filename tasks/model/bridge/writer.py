@@ -8,18 +8,18 @@ from pathlib import Path
 from safetensors.torch import save_file
 from torch import Tensor
 
+from infra.folders import apply_umask
+from tasks.model.files import companions
 from tasks.record.manifest import Manifest, TensorEntry
 
 FILE_BYTES = 5 * 10**9
 """Most bytes of a file, as published models have it."""
-_WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "*.bin", "*.gguf", "manifest.json")
 
 
 def copy_companions(source: Path, target: Path) -> None:
-    """Copy what a model's folder has beside its weights: configuration and tokenizer."""
-    for path in sorted(source.iterdir()):
-        if path.is_file() and not any(path.match(pattern) for pattern in _WEIGHT_FILES):
-            shutil.copyfile(path, target / path.name)
+    """Copy what a model's folder has beside its weights: configuration, tokenizer and licence, no more."""
+    for path in companions(source):
+        shutil.copyfile(path, target / path.name)
 
 
 def write_weights(folder: Path, tensors: Iterable[tuple[str, Tensor]]) -> Manifest:
@@ -71,7 +71,9 @@ class WeightsWriter:
         (self._folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1))
 
     def _write(self) -> None:
-        save_file(self._pending, self._part(len(self._written)), metadata={"format": "pt"})
+        file = self._part(len(self._written))
+        save_file(self._pending, file, metadata={"format": "pt"})
+        apply_umask(file)
         self._written.append(list(self._pending))
         self._pending = {}
 

@@ -154,7 +154,7 @@ def test_config_declares_the_format_and_leaves_the_rest(name):
     assert recipe_for(None, quantization_config=declaration).format.name == name
 
 
-@pytest.mark.parametrize(("name", "dtype"), [("bf16", "bfloat16"), ("fp32", "float32")])
+@pytest.mark.parametrize(("name", "dtype"), [("bfloat16", "bfloat16"), ("float32", "float32")])
 def test_a_plain_copy_of_a_quantised_model_declares_nothing(name, dtype):
     config = {"quantization_config": own("mxfp4")}
 
@@ -162,7 +162,7 @@ def test_a_plain_copy_of_a_quantised_model_declares_nothing(name, dtype):
 
 
 def test_a_model_without_declaration_is_plain():
-    assert recipe_for(None).format.name == "bf16"
+    assert recipe_for(None).format.name == "bfloat16"
 
 
 def test_another_format_than_the_model_s_own_is_refused():
@@ -170,13 +170,13 @@ def test_another_format_than_the_model_s_own_is_refused():
 
     with pytest.raises(QuantisationError, match="not fp8_block, it has scale_fmt = 'ue8m0'"):
         recipe_for("fp8_block", quantization_config=declared)
-    with pytest.raises(QuantisationError, match=r"none of the formats .*: ask for bf16 or fp32"):
+    with pytest.raises(QuantisationError, match=r"none of the formats .*: ask for bfloat16 or float32"):
         recipe_for(None, quantization_config=declared)
 
 
 def test_an_unknown_format_is_told_with_the_known_ones():
     with pytest.raises(
-        QuantisationError, match='"fp8" is no number format: use one of bf16, fp32, fp8_block'
+        QuantisationError, match='"fp8" is no number format: use one of bfloat16, float32, fp8_block'
     ):
         recipe_for("fp8")
 
@@ -213,7 +213,7 @@ def test_a_part_in_another_dtype_is_named_with_both_dtypes(masters, name, end):
 
 @scaled
 def test_an_engine_of_another_format_is_told_which_tensor_does_not_fit(masters, name):
-    written = dict(recipe_for("bf16").apply(masters.items()))
+    written = dict(recipe_for("bfloat16").apply(masters.items()))
     weight = next(iter(QUANTISED))
 
     with pytest.raises(QuantisationError, match=f"{weight} is torch.bfloat16 where"):

@@ -99,7 +99,7 @@ def test_an_engine_that_is_off_is_told_from_the_trainer(exported) -> None:
     assert layers.engines["off"] == pytest.approx(0.5, abs=1e-4)
 
 
-@pytest.mark.parametrize("form", ["bf16", "int8_channel"])
+@pytest.mark.parametrize("form", ["bfloat16", "int8_channel"])
 def test_what_the_number_format_explains_is_no_difference(exported, tmp_path, form) -> None:
     trainer, staged = exported("qwen3")
     (tmp_path / form).mkdir()
