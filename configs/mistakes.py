@@ -70,8 +70,8 @@ def explain(root: type[Section], mistake: ErrorDetails) -> str:
     if kind in _BOUNDS:
         wanted = _BOUNDS[kind].format(**context)
         return f"{wanted}, not {_quoted(value)}" if wanted.startswith("must") else wanted
-    if wanted := _NOT_A.get(kind.partition("_")[0]):
-        return f"{_quoted(value)} is not {wanted}"
+    if it := _NOT_A.get(kind.partition("_")[0]):
+        return f"{_quoted(value)} is not {it}"
     return mistake["msg"].removeprefix("Value error, ")
 
 

@@ -37,7 +37,8 @@ def alert(flow: Any, flow_run: FlowRun, state: State) -> None:
     run_id = run_id_of(_as_it_is(flow_run)) or "not begun"
     reason = " ".join((state.message or "").split())[:_LONGEST_REASON]
     subject = f"Overnight: {flow_run.name} {state.name.lower() if state.name else 'ended'}"
-    _load_block(block).notify(f"run {run_id}: {reason}\n{url_for(flow_run)}", subject)
+    notifier: Any = _load_block(block)  # its notify is typed as one to await, which it is in a loop only
+    notifier.notify(f"run {run_id}: {reason}\n{url_for(flow_run)}", subject)
 
 
 def close(flow: Any, flow_run: FlowRun, state: State) -> None:

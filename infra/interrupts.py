@@ -27,5 +27,5 @@ def uncut() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        for number in arrived:
-            signal.raise_signal(number)
+        for missed in arrived:
+            signal.raise_signal(missed)

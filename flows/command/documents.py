@@ -1,7 +1,7 @@
 """What each subcommand prints with --json: one set of keys, which docs/json-schema.json describes."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
@@ -114,6 +114,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "up": Servers,
 }
 """By subcommand."""
+_PRINTED: Literal["serialization"] = "serialization"
 
 
 def dump(subcommand: str, document: Any) -> str:
@@ -124,12 +125,12 @@ def dump(subcommand: str, document: Any) -> str:
 
 def schema() -> dict[str, Any]:
     """JSON schema of all documents, by subcommand under `properties`."""
-    adapters = [(name, "serialization", TypeAdapter(of)) for name, of in DOCUMENTS.items()]
+    adapters = [(name, _PRINTED, TypeAdapter(of)) for name, of in DOCUMENTS.items()]
     by_name, shared = TypeAdapter.json_schemas(adapters)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "What `overnight SUBCOMMAND --json` prints, by subcommand",
         "type": "object",
-        "properties": {name: by_name[name, "serialization"] for name in DOCUMENTS},
+        "properties": {name: by_name[name, _PRINTED] for name in DOCUMENTS},
         **shared,
     }

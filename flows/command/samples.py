@@ -71,8 +71,7 @@ def _table(found: list["ShownSample"]) -> Group:
         table = Table("reward", "verdict", "by", "response")
         for shown in each:
             reward = "-" if shown.reward is None else f"{shown.reward:g}"
-            by = f"v{shown.version}{' greedy' if shown.greedy else ''}"
-            table.add_row(reward, shown.verdict, by, escape(shown.response))
+            table.add_row(reward, shown.verdict, shown.by, escape(shown.response))
         parts.append(table)
     return Group(*parts)
 

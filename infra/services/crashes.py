@@ -62,6 +62,7 @@ def end_cancelled(api: PrefectApi) -> None:
         if run.state.type == "CANCELLING" and _age_s(run) > _GRACE_S and owner and owner.alive:
             stop_tree(owner.pid)
 
+
 def crash_own(api: PrefectApi, message: str) -> None:
     """End the unfinished flow runs that this process works on, and their task runs, before it is gone."""
     _end(api, api.unfinished_flow_runs([process_tag()]), message)

@@ -207,8 +207,8 @@ class TrackedRun:
                 moment.step,
                 # MLflow would show 0 for a nan on a model's page
                 model_id=moment.model_id if math.isfinite(value) else None,
-                dataset_name=moment.data and moment.data.name,
-                dataset_digest=moment.data and moment.data.digest,
+                dataset_name=moment.data.name if moment.data else None,
+                dataset_digest=moment.data.digest if moment.data else None,
             )
             for moment in measurements
             for name, value in moment.values.items()

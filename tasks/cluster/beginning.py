@@ -7,7 +7,7 @@ from tasks.record.night import Origin
 from tasks.record.run import Run
 from tasks.record.runs import load_run
 
-_EXACT = "fp32"
+_EXACT = "float32"
 """Format in which the weights that quantised ones stand for are read without loss."""
 
 

@@ -39,12 +39,13 @@ def check_devices(config: RunConfig) -> None:
     engines = engine.count + (config.evaluation.engines or 0)
     if here == 0:
         raise DevicesMissing(
-            f'engine.device "{engine.device}" is not on this machine: set engine.device "cpu", or run where it is'
+            f'engine.device "{engine.device}" is not on this machine: set engine.device "cpu", or run where '
+            "it is"
         )
     if (needed := engines * each + ranks) > here:
         raise DevicesMissing(
-            f"engine.device {engine.device}: {engines} engines of {each} and {ranks} ranks of the trainer need "
-            f"{needed} devices, and this machine has {here}: lower engine.count{_to_lower(config)}"
+            f"engine.device {engine.device}: {engines} engines of {each} and {ranks} ranks of the trainer "
+            f"need {needed} devices, and this machine has {here}: lower engine.count{_to_lower(config)}"
         )
 
 
@@ -70,9 +71,10 @@ def _engine_devices(engine: EngineConfig) -> int:
             ) from None
     answer = _asked(engine, _COUNT.format(device=engine.device))
     if answer.returncode != 0:
+        reason = (answer.stderr.strip().splitlines() or ["no output"])[-1][:200]
         raise DevicesMissing(
-            f"engine.python {engine.python} cannot tell its devices of kind {engine.device} "
-            f"({(answer.stderr.strip().splitlines() or ['no output'])[-1][:200]}): set engine.device, or another engine.python"
+            f"engine.python {engine.python} cannot tell its devices of kind {engine.device} ({reason}): "
+            "set engine.device, or another engine.python"
         )
     return int(answer.stdout)
 

@@ -58,7 +58,7 @@ class Answers:
             ShownSample(
                 step=None,
                 dataset=dataset,
-                version=str(version),
+                versions=(version,),
                 problem=self.problem.id,
                 prompt=self.problem.prompt,
                 answer=self.problem.answer,

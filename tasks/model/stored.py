@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from infra import folders
 from infra.store.base import KeyExistsError, KeyMissingError
 from tasks.model.files import model_files
 from tasks.model.source import prepare_model

@@ -10,13 +10,13 @@ Verdict = Literal["right", "partial", "wrong", "ungraded"]
 class ShownSample(BaseModel):
     """A response, whole or cut in the middle (`cut_short`)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="ignore")  # the verdict is told, and worked out anew
     step: int | None
     """Step whose batch it is of; None for one of an evaluation."""
     dataset: str | None
     """Data set of the evaluation that it is of; None for one of a step."""
-    version: str
-    """Weight version that generated it; of several, their numbers with commas between."""
+    versions: tuple[int, ...]
+    """Weight versions that generated it, in order."""
     problem: str
     """Id of the problem."""
     prompt: str
@@ -40,6 +40,11 @@ class ShownSample(BaseModel):
         if self.reward is None:
             return "ungraded"
         return "right" if self.reward >= 1 else "partial" if self.reward > 0 else "wrong"
+
+    @property
+    def by(self) -> str:
+        """Who wrote it, and how: `v3`, `v3,4`, `v3 greedy`."""
+        return f"v{','.join(map(str, self.versions))}{' greedy' if self.greedy else ''}"
 
     def cut_short(self, characters: int) -> "ShownSample":
         """The same with prompt and response of about so many characters each, beginning and end kept."""

@@ -11,7 +11,7 @@ from tasks.record.batches import read_batch
 from tasks.record.commits import StepCommit
 from tasks.record.evaluations import read_reports
 from tasks.record.run import Run
-from tasks.record.samples import Group, Sample
+from tasks.record.samples import Group
 from tasks.record.shown import ShownSample
 from tasks.reward.responses import decode_responses
 
@@ -49,7 +49,7 @@ def samples_of_version(run: Run, version: int, groups: int = GROUPS) -> list[Sho
     """
     wrote = [c for c in run.commits.all() if any(credit.version == version for credit in c.credits)]
     batches = [shown for commit in wrote for shown in samples_of(run, commit, groups)]
-    mine = [shown for shown in batches if str(version) in shown.version.split(",")]
+    mine = [shown for shown in batches if version in shown.versions]
     return mine + [
         shown for report in read_reports(run) if report.version == version for shown in report.samples
     ]
@@ -67,7 +67,7 @@ def _shown(group: Group, step: int, tokenizer: PreTrainedTokenizerBase) -> list[
         ShownSample(
             step=step,
             dataset=None,
-            version=_versions(sample),
+            versions=tuple(sorted({span.version for span in sample.spans})),
             problem=group.problem.id,
             prompt=group.problem.prompt,
             answer=group.problem.answer,
@@ -80,10 +80,6 @@ def _shown(group: Group, step: int, tokenizer: PreTrainedTokenizerBase) -> list[
         )
         for sample, text in zip(group.samples, texts, strict=True)
     ]
-
-
-def _versions(sample: Sample) -> str:
-    return ",".join(map(str, sorted({span.version for span in sample.spans})))
 
 
 def _group(samples: Sequence[ShownSample]) -> str:
@@ -102,6 +98,5 @@ def _row(shown: ShownSample) -> str:
     reward = "-" if shown.reward is None else f"{shown.reward:g}"
     verdict = shown.verdict + (f": {shown.ungraded_because}" if shown.ungraded_because else "")
     length = f"{shown.tokens}{', truncated' if shown.truncated else ''}"
-    by = f"v{shown.version}{', greedy' if shown.greedy else ''}"
-    cells = "".join(f"<td>{escape(text)}</td>" for text in (reward, verdict, length, by))
+    cells = "".join(f"<td>{escape(text)}</td>" for text in (reward, verdict, length, shown.by))
     return f"<tr class={shown.verdict}><td><pre>{escape(shown.response)}</pre></td>{cells}</tr>"

@@ -89,7 +89,7 @@ def run_url(run: Run) -> str | None:
     TrackingError when MLflow is down.
     """
     place, own = mlflow_place(run.home), ServiceState(run.home.root).read().get("mlflow")
-    server = place.shown if place.is_server else own and own.url
+    server = place.shown if place.is_server else own.url if own else None
     if server is None:
         return None
     with _alone(run):

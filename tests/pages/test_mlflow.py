@@ -40,8 +40,9 @@ def test_every_versions_row_shows_reward_accuracy_hash_and_parent(
     finished: Overnight, link: str, page, screenshot
 ) -> None:
     page.set_viewport_size({"width": 8000, "height": 1000})  # the table draws the columns that are in sight
-    experiment = re.match(r".*/experiments/\d+", link)[0]
-    page.goto(f"{experiment}/models?workflowType=machine_learning")
+    experiment = re.search(r"/experiments/\d+", link)
+    assert experiment is not None
+    page.goto(f"{link[: experiment.end()]}/models?workflowType=machine_learning")
     rows = _versions_of("reference", page)
     screenshot("versions")
     ledger = finished.json("ledger", "reference")

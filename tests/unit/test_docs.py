@@ -27,7 +27,7 @@ def test_the_drawing_has_every_folder_of_the_product_and_no_other() -> None:
         for path in (ROOT / top).rglob("*.py")
         if "overnight_sglang_cpu" not in path.parts
     ]
-    assert drawn() == {*packages, "configs/models", "infra/engines/sglang_cpu"}
+    assert drawn() == {*packages, "configs/models", "infra/deploy", "infra/engines/sglang_cpu"}
 
 
 def test_paths_that_the_pages_name_are_there() -> None:

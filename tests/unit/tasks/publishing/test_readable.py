@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -53,7 +54,8 @@ def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
 @torch.no_grad()
 def logits(folder: Path) -> torch.Tensor:
     """Those of transformers, which finds every tensor that it wants and no other."""
-    model, seen = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
+    model, seen = loaded
     assert not any(seen.values()), seen
     return model.eval()(TOKENS).logits
 

@@ -99,7 +99,7 @@ def test_every_figure_is_a_row_of_two_cells_in_prefects_page(run: Run, make_comm
     report = report_of(run)
     tokens = MarkdownIt().enable("table").parse(report.markdown())
     cells = [
-        tokens[at + 1].children[0].content if tokens[at + 1].children else ""
+        "".join(child.content for child in (tokens[at + 1].children or [])[:1])
         for at, token in enumerate(tokens)
         if token.type == "td_open"
     ]
