@@ -99,10 +99,15 @@ class Interruption:
         from tasks.reporting.tracking import stop_run
 
         services, cluster = Services(self._run.home), self._run.config.cluster.build(self._run.home)
+
+        def crash() -> None:
+            services.crash_own(f"Ended by {number.name}: {self._line}.")
+
         for act in (
             lambda: mark_ending(self._run, os.getpid()),
-            lambda: services.crash_own(f"Ended by {number.name}: {self._line}."),
+            crash,
             cluster.kill,
+            crash,  # what the flow began in the meantime
             lambda: stop_run(self._run),
         ):
             with contextlib.suppress(Exception):  # whatever it is, the end goes on

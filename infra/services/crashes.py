@@ -69,11 +69,14 @@ def crash_own(api: PrefectApi, message: str) -> None:
 
 
 def _end(api: PrefectApi, runs: Sequence[FlowRun], message: str) -> None:
-    for run in runs:
-        api.end_flow_run(run.id, "CANCELLED" if run.state.type == "CANCELLING" else "CRASHED", message)
-    if runs:
-        for task_run in api.unfinished_task_runs([run.id for run in runs]):
+    """End flow runs with their task runs, then the subflows that no process has claimed yet."""
+    while runs:
+        ids = [run.id for run in runs]
+        for run in runs:
+            api.end_flow_run(run.id, "CANCELLED" if run.state.type == "CANCELLING" else "CRASHED", message)
+        for task_run in api.unfinished_task_runs(ids):
             api.end_task_run(task_run.id, "CRASHED", message)
+        runs = api.unfinished_flow_runs(parent_ids=ids)
 
 
 def forget_heartbeat_automations(api: PrefectApi) -> None:

@@ -75,13 +75,18 @@ class PrefectApi:
         self._post("/work_pools/filter", {"limit": 1})
 
     def unfinished_flow_runs(
-        self, tags: Sequence[str] = (), ids: Sequence[str] | None = None
+        self,
+        tags: Sequence[str] = (),
+        ids: Sequence[str] | None = None,
+        parent_ids: Sequence[str] | None = None,
     ) -> list[FlowRun]:
         """Flow runs that are going: handed to a worker or begun, and not ended. They carry all of the tags,
-        and are of the `ids` when given."""
+        are of the `ids` when given, and subflows of the `parent_ids` when given."""
         wanted: dict[str, Any] = {"state": {"type": {"any_": _GOING}}, "tags": {"all_": list(tags)}}
         if ids is not None:
             wanted["id"] = {"any_": list(ids)}
+        if parent_ids is not None:
+            wanted["parent_flow_run_id"] = {"any_": list(parent_ids)}
         return [FlowRun.model_validate(row) for row in self._filter("/flow_runs", {"flow_runs": wanted})]
 
     def unfinished_task_runs(self, flow_run_ids: Sequence[str]) -> list[TaskRun]:

@@ -49,8 +49,9 @@ def unfinished(overnight: Overnight) -> list[str]:
 
 
 def states(overnight: Overnight) -> list[str]:
-    """Of all flow runs."""
-    rows = nights_of(overnight)._post("/flow_runs/filter", {"sort": "START_TIME_DESC"})
+    """Of all flow runs that are no part of another."""
+    outermost = {"flow_runs": {"parent_task_run_id": {"is_null_": True}}, "sort": "START_TIME_DESC"}
+    rows = nights_of(overnight)._post("/flow_runs/filter", outermost)
     return [row["state"]["type"] for row in rows]
 
 

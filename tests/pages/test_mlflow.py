@@ -93,15 +93,19 @@ def test_registry_rows_name_run_and_version(finished: Overnight, link: str, page
 def _versions_of(run_id: str, page) -> dict[str, dict[str, str]]:
     """Name of each version of a run to its row, by the names of the columns."""
     page.locator(".ag-row").first.wait_for()
-    page.locator(".ag-header-cell").filter(has_text=re.compile(r"^\s*parent\s*$")).wait_for()
+    for column in ("parent", "eval/held-out/avg_at_k"):
+        page.locator(".ag-header-cell").filter(has_text=re.compile(rf"^\s*{column}\s*$")).wait_for()
+    cells = [
+        (cell.locator("xpath=..").get_attribute("row-id"), cell.get_attribute("col-id"), cell.inner_text())
+        for cell in page.locator(".ag-cell").all()
+    ]
     heads = {
         head.get_attribute("col-id"): head.inner_text().strip()
         for head in page.locator(".ag-header-cell").all()
     }
     rows: dict[str, dict[str, str]] = {}
-    for cell in page.locator(".ag-cell").all():
-        row = cell.locator("xpath=..").get_attribute("row-id")
-        rows.setdefault(row, {})[heads[cell.get_attribute("col-id")]] = cell.inner_text().strip()
+    for row, column, text in cells:
+        rows.setdefault(row, {})[heads[column]] = text.strip()
     return {row["Model name"].split()[-1]: row for row in rows.values() if row["Source run"] == run_id}
 
 
