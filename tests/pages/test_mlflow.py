@@ -1,6 +1,7 @@
 """What people see in MLflow of a finished run, from the link that the command prints."""
 
 import re
+from html import unescape
 from typing import Any
 
 import pytest
@@ -96,17 +97,18 @@ def _versions_of(run_id: str, page) -> dict[str, dict[str, str]]:
     for column in ("parent", "eval/held-out/avg_at_k"):
         page.locator(".ag-header-cell").filter(has_text=re.compile(rf"^\s*{column}\s*$")).wait_for()
     cells = [
-        (cell.locator("xpath=..").get_attribute("row-id"), cell.get_attribute("col-id"), cell.inner_text())
+        (cell.locator("xpath=..").get_attribute("row-id"), _column(cell), cell.inner_text())
         for cell in page.locator(".ag-cell").all()
     ]
-    heads = {
-        head.get_attribute("col-id"): head.inner_text().strip()
-        for head in page.locator(".ag-header-cell").all()
-    }
+    heads = {_column(head): head.inner_text().strip() for head in page.locator(".ag-header-cell").all()}
     rows: dict[str, dict[str, str]] = {}
     for row, column, text in cells:
         rows.setdefault(row, {})[heads[column]] = text.strip()
     return {row["Model name"].split()[-1]: row for row in rows.values() if row["Source run"] == run_id}
+
+
+def _column(cell) -> str:
+    return unescape(cell.get_attribute("col-id"))  # quotes in it are escaped once too often in some
 
 
 def _number(text: str) -> Any:
