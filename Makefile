@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-parts test-runs test-pages test-sglang test-nights lint format chaos bench smollm2 sglang-env clean
+.PHONY: help demo test test-parts test-runs test-pages test-sglang test-nights soak-interrupts lint format chaos bench smollm2 sglang-env clean
 
 help: ## List the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -31,6 +31,9 @@ test-sglang: $(VENV)/installed $(SGLANG)/installed ## What a real SGLang server 
 
 test-nights: $(VENV)/installed ## Nights that cron starts, with real schedules, servers and a worker
 	$(BIN)/pytest tests/nights
+
+soak-interrupts: $(VENV)/installed ## Ctrl-C at 20 random moments of a run, with and without `overnight down`
+	OVERNIGHT_INTERRUPTS=20 $(BIN)/pytest -rP tests/nights/test_interrupts.py -k ctrl_c_ends
 
 lint: $(VENV)/installed ## Style, types and the order of the house
 	$(BIN)/ruff check .
