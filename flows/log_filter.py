@@ -19,7 +19,9 @@ def one_line(record: logging.LogRecord) -> bool:
 
 def leave_ends_to_the_command() -> None:
     """Keep off this terminal how flow runs and task runs failed: what failed for good the command says once,
-    at its end, and the rest is healed. Prefect's UI has it all. Call it once Prefect is imported."""
+    at its end, and the rest is healed. Prefect's UI has it all."""
+    import prefect.main  # noqa: F401  # sets up the handlers
+
     for handler in logging.getLogger().handlers:
         handler.addFilter(lambda record: record.name not in _LOGGERS or record.levelno < logging.ERROR)
 

@@ -23,13 +23,18 @@ def outlast(run: Run, console: Console, flow: Callable[[], RunReport]) -> RunRep
         try:
             return flow()
         except _LOST as error:
-            reason = " ".join(str(error).split())
+            reason = _line(error)
             if _has_it_all(run):
                 console.print(f"Prefect lost the flow run: {reason}. The run itself is complete.")
                 return report_of(run)
             console.print(f"Prefect lost the flow run: {reason}. Going on in a new one.")
             Services(run.home).ensure_prefect()
     return flow()
+
+
+def _line(error: Exception) -> str:
+    """Without Prefect's advice, which is for developers; some errors carry no text at all."""
+    return str(error).partition("\n")[0] if str(error) not in ("", "None") else type(error).__name__
 
 
 def _has_it_all(run: Run) -> bool:

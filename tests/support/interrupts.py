@@ -25,7 +25,7 @@ class Ended:
 
     exit_code: int
     seconds: float
-    """From the signal to the end of the command."""
+    """Until the end of the command, from the signal that it was sent."""
     output: str
 
 
@@ -57,8 +57,9 @@ class Sitting:
         """Send a signal to the process group, as a terminal does, or to the process alone."""
         (os.killpg if group else os.kill)(self.process.pid, number)
 
-    def end(self, since: float, timeout_s: float = 60) -> Ended:
-        """Wait for its end; `since` is when the signal was sent, by time.monotonic()."""
+    def end(self, since: float | None = None, timeout_s: float = 60) -> Ended:
+        """Wait for its end; `since` is when a signal was sent, by time.monotonic(), else now."""
+        since = time.monotonic() if since is None else since
         try:
             output, _ = self.process.communicate(timeout=timeout_s)
         finally:
