@@ -45,6 +45,8 @@ class Interruption:
         self._before: dict[signal.Signals, object] = {}
         self._works = False
         self._ends = False
+        self.is_recorded = False
+        """Whether MLflow has or gets a run of it, to be set to KILLED."""
         self.clear_terminal: Callable[[], None] = lambda: None
         """Takes off the terminal what is shown there besides lines."""
 
@@ -59,7 +61,7 @@ class Interruption:
             signal.signal(number, handler)  # type: ignore[arg-type]  # it is what signal.signal gave
 
     def work(self, flow: Callable[[], T]) -> T:
-        """What a flow returns or raises, which has a thread of its own."""
+        """What a flow, or a part of it, returns or raises, which has a thread of its own."""
         done: Future[T] = Future()
 
         def working() -> None:
@@ -103,12 +105,16 @@ class Interruption:
         def crash() -> None:
             services.crash_own(f"Ended by {number.name}: {self._line}.")
 
+        def stop() -> None:
+            if self.is_recorded:
+                stop_run(self._run)
+
         for act in (
             lambda: mark_ending(self._run, os.getpid()),
             crash,
             cluster.kill,
             crash,  # what the flow began in the meantime
-            lambda: stop_run(self._run),
+            stop,
         ):
             with contextlib.suppress(Exception):  # whatever it is, the end goes on
                 act()

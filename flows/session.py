@@ -64,7 +64,9 @@ def _session(
         prefect_url = services.ensure_prefect()
         mlflow_url = services.ensure_mlflow()
         services.connect(prefect_url)
-        mlflow_url = (shown_in_mlflow and _mlflow_page(run)) or mlflow_url
+        if shown_in_mlflow:
+            interruption.is_recorded = True
+            mlflow_url = interruption.work(lambda: _mlflow_page(run)) or mlflow_url
         console.print(f"run {run.id}\nPrefect UI {prefect_url}\nMLflow UI  {mlflow_url}")
         if own := services.own():
             console.print(f"stop {' and '.join(own)}: overnight down")

@@ -122,8 +122,6 @@ def stop_run(run: Run) -> None:
 
     TrackingError when MLflow is down.
     """
-    if run.commits.newest() is None:
-        return  # MLflow has nothing of it
     with _alone(run):
         tracked = _open(run)
         if tracked.status == "RUNNING":

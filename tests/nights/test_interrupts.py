@@ -56,8 +56,12 @@ def states(overnight: Overnight) -> list[str]:
 
 
 def mlflow_status(overnight: Overnight, name: str = "tiny-cpu") -> list[str]:
+    if not (Home(overnight.home).mlflow / "mlflow.db").exists():
+        return []
     client = MlflowClient(Home(overnight.home).mlflow_uri)
     experiment = client.get_experiment_by_name(name)
+    if experiment is None:
+        return []
     return [run.info.status for run in client.search_runs([experiment.experiment_id])]
 
 
@@ -100,7 +104,7 @@ def test_ctrl_c_ends_a_run_and_nothing_of_it_goes_on(
     }
     if "prefect" in after:
         assert unfinished(overnight) == []
-    assert committed_steps(overnight.home, run_id) < 2 or mlflow_status(overnight).count("RUNNING") == 0
+    assert "RUNNING" not in mlflow_status(overnight)
 
 
 @pytest.mark.parametrize(

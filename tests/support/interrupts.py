@@ -24,6 +24,7 @@ class Ended:
     """How the command ended."""
 
     exit_code: int
+    """As a shell has it: 128 and the signal's number when one ended it, as in Python's first moments."""
     seconds: float
     """Until the end of the command, from the signal that it was sent."""
     output: str
@@ -64,7 +65,8 @@ class Sitting:
             output, _ = self.process.communicate(timeout=timeout_s)
         finally:
             self.process.kill()
-        return Ended(self.process.returncode, time.monotonic() - since, output)
+        code = self.process.returncode
+        return Ended(code if code >= 0 else 128 - code, time.monotonic() - since, output)
 
 
 def left_of(overnight: Overnight) -> list[psutil.Process]:
