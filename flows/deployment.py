@@ -35,7 +35,7 @@ class NewDeployment:
 def deploy(config: RunConfig, cron: str, timezone: str, home: Home) -> NewDeployment:
     """Schedule a configuration; its deployment has the configuration's name.
 
-    Starts the Prefect server and the worker unless they run. Deploying again replaces schedule and
+    Starts the servers and the worker unless they run. Deploying again replaces schedule and
     configuration; a paused one stays paused. UserError when the schedule is not one, or nobody can be told of
     failures as `night.alert_block` says.
     """
@@ -46,6 +46,7 @@ def deploy(config: RunConfig, cron: str, timezone: str, home: Home) -> NewDeploy
     check_alert_block(config.night.alert_block)
     _ensure_work_pool()
     services.ensure_worker()
+    services.ensure_mlflow()
     with get_client(sync_client=True) as client:
         known = find(client, config.name)
     paused = known is not None and is_paused(known)

@@ -11,7 +11,7 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.context import FlowRunContext
 from prefect.exceptions import PrefectException
 from prefect.logging.loggers import flow_run_logger
-from prefect.utilities.urls import url_for
+from prefect.settings import PREFECT_UI_URL
 
 from infra.tracking import TrackingError
 from tasks.record.commits import StepCommit
@@ -44,7 +44,7 @@ class Board:
         self._mlflow = _page_in_mlflow(run)
         self._log.info("run %s in MLflow: %s", run.id, self._mlflow or "not shown")
         self._show_steps()
-        self._log.info("steps of run %s: %s", run.id, self._page_of("steps"))
+        self._log.info("steps of run %s: %s", run.id, self._page_of("steps") or "not shown")
 
     def training_since(self, began: float) -> float:
         """When training began in this sitting, Unix time in seconds: the first that it is told."""
@@ -103,7 +103,8 @@ class Board:
         )
 
     def _page_of(self, name: str) -> str | None:
-        return url_for("artifact", self._artifacts[name]) if name in self._artifacts else None
+        shown = PREFECT_UI_URL.value() and name in self._artifacts
+        return f"{PREFECT_UI_URL.value()}/artifacts/artifact/{self._artifacts[name]}" if shown else None
 
 
 _boards: dict[str, Board] = {}
