@@ -8,6 +8,7 @@ import typer
 
 from configs.errors import OvernightError, UserError, own_error
 from flows.command import nights, presets, records, runs, samples, servers
+from infra.interrupts import end_at_once
 
 _PANELS = {
     "Work on a run": runs,
@@ -49,6 +50,7 @@ def _options(
 
 def main() -> None:
     """Run the command. A known problem is one line on stderr: exit code 2 if the user can mend it, else 1."""
+    end_at_once()
     try:
         app()
     except OvernightError as raised:

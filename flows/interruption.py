@@ -78,6 +78,8 @@ class Interruption:
     def _end(self, number: int, frame: FrameType | None) -> None:
         hastened, self._ends = self._ends, True
         if not hastened:
+            with contextlib.suppress(OSError):
+                mark_ending(self._run, os.getpid())
             self._within(_LAST_WORD_S, self._last_word)
             _silence()
             if self._works:
@@ -110,7 +112,6 @@ class Interruption:
                 stop_run(self._run)
 
         for act in (
-            lambda: mark_ending(self._run, os.getpid()),
             crash,
             cluster.kill,
             crash,  # what the flow began in the meantime

@@ -1,5 +1,6 @@
 """Work on a run: train, evaluate, align, export."""
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -141,6 +142,7 @@ def export(
 
     run, version = version_of(target)
     version = newest_version(run) if version is None else version
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what is half written is removed
     written = export_version(run, version, folder, format_name)
     if as_json:
         from flows.command.documents import Exported

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from tasks.record.best import best_version
 from tasks.record.commits import StepCommit
-from tasks.record.evaluations import metrics_by_version
+from tasks.record.evaluations import HELD_OUT, metrics_by_version
 from tasks.record.run import Run
 from tasks.reporting.ledger import VersionRecord, read_ledger
 from tasks.reporting.markdown import plain, table
@@ -68,7 +68,12 @@ class RunReport(BaseModel):
     def _best(self) -> str:
         if self.best is None:
             return "-"
-        return f"{self.best.version} (reward {figure(self.best.reward)})"
+        accuracy = (self.best.evaluation or {}).get(f"eval/{HELD_OUT}/avg_at_k")
+        return f"{self.best.version} ({_evaluated(accuracy)})"
+
+
+def _evaluated(accuracy: float | None) -> str:
+    return "not evaluated" if accuracy is None else f"avg@k {accuracy:.3f}"
 
 
 def report_of(run: Run) -> RunReport:

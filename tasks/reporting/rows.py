@@ -42,5 +42,5 @@ def evaluation_rows(reports: Iterable[EvaluationReport]) -> list[Row]:
 
 
 def figure(value: float | None, spec: str = ".3f") -> str:
-    """A figure as text; a dash where there is none."""
-    return "-" if value is None else format(value, spec)
+    """A figure as text; Markdown would take a dash for a list."""
+    return "n/a" if value is None else format(value, spec)

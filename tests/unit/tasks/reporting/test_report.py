@@ -23,7 +23,7 @@ def test_a_run_that_has_not_begun(run: Run) -> None:
     assert set(unknown.values()) == {None}
     assert dict(report.figures())["best weight version"] == "-"
     assert report.evaluations == {}
-    assert dict(report.figures())["reward, step 1 -> last five"] == "- -> -"
+    assert dict(report.figures())["reward, step 1 -> last five"] == "n/a -> n/a"
     assert "| steps | 0 of 3 |" in report.markdown()
 
 
@@ -72,10 +72,10 @@ def test_the_best_version_is_told_with_its_line_of_the_ledger(
     save_report(run, make_report(2, "held-out", avg_at_k=0.5))
     report = report_of(run)
     assert report.best == read_ledger(run)[1]
-    assert dict(report.figures())["best weight version"] == "1 (reward 0.420)"
+    assert dict(report.figures())["best weight version"] == "1 (avg@k 0.750)"
 
     save_report(run, make_report(2, "held-out", avg_at_k=0.8))
-    assert dict(report_of(run).figures())["best weight version"] == "2 (reward -)"
+    assert dict(report_of(run).figures())["best weight version"] == "2 (avg@k 0.800)"
 
 
 def test_evaluations_are_told_version_by_version(
