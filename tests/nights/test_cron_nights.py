@@ -13,6 +13,7 @@ from mlflow import MlflowClient
 
 from infra.home import Home
 from infra.process import wait_until
+from tasks.record.runs import load_run
 from tests.support.chaos import committed_steps
 from tests.support.command import CONFIGS
 from tests.support.nights import Nights, kill_tree, owner, run_of
@@ -111,11 +112,18 @@ def test_a_worker_killed_before_its_night_began_holds_up_none(nights: Nights) ->
     took = nights.wait_for(pending[0], "Crashed", timeout_s=150)
     print(f"Crashed after {took:.0f} s")
     wait_for_steps(nights, "short", 0)
+
+
+def test_a_night_of_an_undeployed_configuration_goes_on_and_can_be_cancelled(nights: Nights) -> None:
+    going = nights.running("short")
+    run_id = wait_for_steps(nights, "short", 1)
     nights.overnight("undeploy", "short")
     assert "short" not in {each["name"] for each in nights.overnight.json("deployments")}
-    (going,) = [run for run in nights.of("short", "RUNNING") if run["id"] != pending[0]]
+    before = committed_steps(nights.overnight.home, run_id)
+    wait_until(lambda: committed_steps(nights.overnight.home, run_id) > before, 60, "a further step")
     nights.cancel(going["id"])
     nights.wait_for(going["id"], "Cancelled", timeout_s=60)
+    assert load_run(run_id, Home(nights.overnight.home)).state == "abandoned"
 
 
 def test_a_gate_that_stops_a_night_is_told_once(nights: Nights, alerts: Webhook) -> None:

@@ -92,4 +92,4 @@ def overnight_in(home: Path, **variables: str) -> Iterator[Overnight]:
     try:
         yield overnight
     finally:
-        overnight("down")
+        overnight("down", "--force")
