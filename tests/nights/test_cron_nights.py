@@ -34,8 +34,12 @@ def alerts(nights: Nights) -> Iterator[Webhook]:
 
 
 def deploy_every_minute(nights: Nights, name: str, *overrides: str) -> None:
+    deploy_tiny(nights, name, "* * * * *", *overrides)
+
+
+def deploy_tiny(nights: Nights, name: str, cron: str, *overrides: str) -> None:
     sets = [part for override in (f"name={name}", *SETTINGS, *overrides) for part in ("--set", override)]
-    nights.overnight("deploy", str(CONFIGS / "tiny-cpu.yaml"), "--cron", "* * * * *", *sets)
+    nights.overnight("deploy", str(CONFIGS / "tiny-cpu.yaml"), "--cron", cron, *sets)
 
 
 def wait_for_steps(nights: Nights, name: str, steps: int) -> str:
@@ -126,13 +130,13 @@ def test_a_night_of_an_undeployed_configuration_goes_on_and_can_be_cancelled(nig
     assert load_run(run_id, Home(nights.overnight.home)).state == "abandoned"
 
 
-def test_a_gate_that_stops_a_night_is_told_once(nights: Nights, alerts: Webhook) -> None:
-    deploy_every_minute(nights, "gated", "loop.steps=3", "gates.max_logprob_diff=1e-12")
-    stopped = nights.running("gated")
-    nights.overnight("pause", "gated")
-    nights.wait_for(stopped["id"], "Failed", "Crashed", timeout_s=150)
-    assert nights.state(stopped["id"]) == "Failed"
-    run_id = run_of(nights.read(stopped["id"]))
+def test_a_gate_that_stops_a_triggered_night_is_told_once(nights: Nights, alerts: Webhook) -> None:
+    deploy_tiny(nights, "gated", "0 0 1 1 *", "loop.steps=3", "gates.max_logprob_diff=1e-12")
+    stopped = nights.overnight.json("trigger", "gated")["flow_run_id"]
+    nights.wait_for(stopped, "Failed", "Crashed", timeout_s=240)
+    assert nights.state(stopped) == "Failed"
+    run_id = run_of(nights.read(stopped))
+    assert nights.read(stopped)["name"] == f"{datetime.now():%Y-%m-%d} {run_id}"
     (message,) = alerts.about(run_id)
     assert "failed" in message["subject"]
     assert "max_logprob_diff" in message["body"]
