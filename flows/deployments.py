@@ -23,9 +23,11 @@ from prefect.client.schemas.sorting import FlowRunSort
 from prefect.exceptions import ObjectNotFound
 
 from configs.errors import UserError
-from flows.nightly import nightly_rl
 from infra.home import Home
 from infra.services import WORK_POOL, Services
+
+FLOW = "nightly-rl"
+"""Name of the flow that is deployed, `flows.nightly`, which takes seconds to import."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ def deployments(home: Home) -> list[Deployed]:
     with _client(home) as client:
         found = client.read_deployments(
             work_pool_filter=WorkPoolFilter(name=WorkPoolFilterName(any_=[WORK_POOL])),
-            flow_filter=FlowFilter(name=FlowFilterName(any_=[nightly_rl.name])),
+            flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])),
         )
         return sorted((_described(client, each) for each in found), key=lambda each: each.name)
 
@@ -69,7 +71,7 @@ def undeploy(name: str, home: Home) -> None:
 
 
 def trigger(name: str, home: Home) -> FlowRun:
-    """Have a night of a configuration take place now, or when its turn comes; its flow run."""
+    """Make a night of a configuration that is due now; its flow run."""
     with _client(home) as client:
         deployment = _find(client, name)
         Services(home).ensure_worker()
@@ -84,7 +86,7 @@ def is_paused(deployment: DeploymentResponse) -> bool:
 def find(client: SyncPrefectClient, name: str) -> DeploymentResponse | None:
     """The deployment of the configuration of that name."""
     try:
-        return client.read_deployment_by_name(f"{nightly_rl.name}/{name}")
+        return client.read_deployment_by_name(f"{FLOW}/{name}")
     except ObjectNotFound:
         return None
 

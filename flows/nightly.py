@@ -3,6 +3,7 @@
 from prefect import flow
 
 from configs.run import RunConfig
+from flows.deployments import FLOW
 from flows.evaluation import evaluate_weights
 from flows.hooks import alert, close
 from flows.labels import label
@@ -22,7 +23,7 @@ from tasks.reporting.report import RunReport
 from tasks.write_report import write_report
 
 
-@flow(name="nightly-rl", on_running=[claim], on_failure=[alert], on_crashed=[alert], on_cancellation=[close])
+@flow(name=FLOW, on_running=[claim], on_failure=[alert], on_crashed=[alert], on_cancellation=[close])
 def nightly_rl(config: RunConfig, run_id: str | None = None) -> RunReport:
     """Provision, train until the run has its steps, evaluate, release, report.
 

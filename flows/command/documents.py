@@ -83,7 +83,7 @@ class Undeployed(_Document):
 
 
 class Triggered(_Document):
-    """A flow run that starts when its turn comes."""
+    """A flow run that is due now."""
 
     name: str
     flow_run: str

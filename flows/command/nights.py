@@ -27,11 +27,11 @@ def deploy(
     as_json: Json = False,
 ) -> None:
     """Schedule the config every night; the deployment's parameters are a form in the Prefect UI."""
+    wanted = load_config(config, overrides)  # a mistake is told before Prefect is imported
     from flows.deployment import deploy as deploy_flow
     from tasks.cluster.preflight import preflight
 
     home = Home.find()
-    wanted = load_config(config, overrides)
     preflight(wanted, home)
     deployed = deploy_flow(wanted, cron, timezone, home)
     if as_json:
@@ -39,7 +39,7 @@ def deploy(
         print_json("deploy", row)
         return
     still = f" and still paused: `overnight unpause {wanted.name}`" if deployed.paused else ""
-    console.print(f'deployed {deployed.name} at "{cron}" {timezone}{still}; stop with `overnight down`')
+    console.print(f'deployed {deployed.name} at "{cron}" {timezone}{still}; remove it with `undeploy`')
 
 
 @app.command(name="deployments")
@@ -77,12 +77,12 @@ def undeploy(name: DeploymentName, as_json: Json = False) -> None:
 
 @app.command()
 def trigger(name: DeploymentName, as_json: Json = False) -> None:
-    """Start a night of a deployment now, or as `night.overlap` says when one is going."""
+    """Have a night take place now; while another is going, it waits or does as `night.overlap` says."""
     from flows import deployments
 
     flow_run = deployments.trigger(name, Home.find())
     row = {"name": name, "flow_run": flow_run.name, "flow_run_id": str(flow_run.id)}
-    _print("trigger", row, f"{name}: flow run {flow_run.name} starts when its turn comes", as_json)
+    _print("trigger", row, f"{name}: flow run {flow_run.name} is due now", as_json)
 
 
 def _set_paused(name: str, paused: bool, as_json: bool) -> None:

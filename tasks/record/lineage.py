@@ -135,7 +135,7 @@ def _night(run: Run) -> Night:
 def _alone(name: str, home: Home) -> AbstractContextManager[None]:
     """Two nights that begin at once must not both become the next one."""
     return locked(
-        home.locks / f"{name}.lineage.lock",
+        home.locks / f"{name}.lineage",
         _LOCK_TIMEOUT_S,
         taken=lambda holder: RunError(
             f"process {holder} has been looking for the next night of {name} for {_LOCK_TIMEOUT_S} s: "

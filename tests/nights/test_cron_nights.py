@@ -13,6 +13,7 @@ from mlflow import MlflowClient
 
 from infra.home import Home
 from infra.process import wait_until
+from tasks.record.runs import load_run
 from tests.support.chaos import committed_steps
 from tests.support.command import CONFIGS
 from tests.support.nights import Nights, kill_tree, owner, run_of
@@ -33,8 +34,12 @@ def alerts(nights: Nights) -> Iterator[Webhook]:
 
 
 def deploy_every_minute(nights: Nights, name: str, *overrides: str) -> None:
+    deploy_tiny(nights, name, "* * * * *", *overrides)
+
+
+def deploy_tiny(nights: Nights, name: str, cron: str, *overrides: str) -> None:
     sets = [part for override in (f"name={name}", *SETTINGS, *overrides) for part in ("--set", override)]
-    nights.overnight("deploy", str(CONFIGS / "tiny-cpu.yaml"), "--cron", "* * * * *", *sets)
+    nights.overnight("deploy", str(CONFIGS / "tiny-cpu.yaml"), "--cron", cron, *sets)
 
 
 def wait_for_steps(nights: Nights, name: str, steps: int) -> str:
@@ -104,27 +109,36 @@ def test_a_worker_killed_before_its_night_began_holds_up_none(nights: Nights) ->
         return bool(pending)
 
     worker = nights.service("worker")
-    wait_until(taken, 100, "a night that the worker took", every_s=0.05)
+    for run in nights.of("short", "RUNNING"):  # the next night, where the alert took its time
+        nights.cancel(run["id"])
+    wait_until(taken, 200, "a night that the worker took", every_s=0.05)
     kill_tree(worker)
     assert nights.read(pending[0])["state"]["type"] == "PENDING"
     nights.overnight("up")
     took = nights.wait_for(pending[0], "Crashed", timeout_s=150)
     print(f"Crashed after {took:.0f} s")
     wait_for_steps(nights, "short", 0)
+
+
+def test_a_night_of_an_undeployed_configuration_goes_on_and_can_be_cancelled(nights: Nights) -> None:
+    going = nights.running("short")
+    run_id = wait_for_steps(nights, "short", 1)
     nights.overnight("undeploy", "short")
     assert "short" not in {each["name"] for each in nights.overnight.json("deployments")}
-    (going,) = [run for run in nights.of("short", "RUNNING") if run["id"] != pending[0]]
+    before = committed_steps(nights.overnight.home, run_id)
+    wait_until(lambda: committed_steps(nights.overnight.home, run_id) > before, 60, "a further step")
     nights.cancel(going["id"])
     nights.wait_for(going["id"], "Cancelled", timeout_s=60)
+    assert load_run(run_id, Home(nights.overnight.home)).state == "abandoned"
 
 
-def test_a_gate_that_stops_a_night_is_told_once(nights: Nights, alerts: Webhook) -> None:
-    deploy_every_minute(nights, "gated", "loop.steps=3", "gates.max_logprob_diff=1e-12")
-    stopped = nights.running("gated")
-    nights.overnight("pause", "gated")
-    nights.wait_for(stopped["id"], "Failed", "Crashed", timeout_s=150)
-    assert nights.state(stopped["id"]) == "Failed"
-    run_id = run_of(nights.read(stopped["id"]))
+def test_a_gate_that_stops_a_triggered_night_is_told_once(nights: Nights, alerts: Webhook) -> None:
+    deploy_tiny(nights, "gated", "0 0 1 1 *", "loop.steps=3", "gates.max_logprob_diff=1e-12")
+    stopped = nights.overnight.json("trigger", "gated")["flow_run_id"]
+    nights.wait_for(stopped, "Failed", "Crashed", timeout_s=240)
+    assert nights.state(stopped) == "Failed"
+    run_id = run_of(nights.read(stopped))
+    assert nights.read(stopped)["name"] == f"{datetime.now():%Y-%m-%d} {run_id}"
     (message,) = alerts.about(run_id)
     assert "failed" in message["subject"]
     assert "max_logprob_diff" in message["body"]

@@ -94,7 +94,7 @@ def test_a_cron_night_is_there_too_and_down_leaves_the_servers(operator: Overnig
     while "Completed" not in (states := nights()):
         assert time.monotonic() < deadline and not {"Failed", "Crashed"} & set(states), states
         time.sleep(2)
-    shown = {row["name"]: row for row in operator.json("status")}
+    shown = {row["name"]: row for row in operator.json("status")["services"]}
     assert {name: row["state"] for name, row in shown.items()} == {
         "prefect": "foreign",
         "mlflow": "foreign",
@@ -103,7 +103,7 @@ def test_a_cron_night_is_there_too_and_down_leaves_the_servers(operator: Overnig
     assert shown["prefect"]["url"] == foreign.prefect and shown["mlflow"]["url"] == foreign.mlflow
     operator("down")
     assert MlflowClient(foreign.mlflow).search_experiments() and foreign.flow_runs()
-    assert {row["name"]: row["state"] for row in operator.json("status")}["worker"] == "absent"
+    assert {row["name"]: row["state"] for row in operator.json("status")["services"]}["worker"] == "absent"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_refused_credentials_are_a_line(foreign: Foreign, tmp_path: Path) -> Non
 def test_our_own_mlflow_shows_a_database_of_the_user(tmp_path: Path) -> None:
     with postgres.running_postgres() as store, overnight_in(tmp_path, MLFLOW_TRACKING_URI=store) as overnight:
         overnight("up", timeout_s=300)
-        client = MlflowClient(overnight.json("status")[1]["environment"]["MLFLOW_TRACKING_URI"])
+        client = MlflowClient(overnight.json("status")["environment"]["MLFLOW_TRACKING_URI"])
         wait_until(lambda: _up(overnight), 120, "MLflow")
         client.create_experiment("of our server")
         assert MlflowClient(store).get_experiment_by_name("of our server") is not None
@@ -147,4 +147,4 @@ def test_our_own_mlflow_shows_a_database_of_the_user(tmp_path: Path) -> None:
 
 
 def _up(overnight: Overnight) -> bool:
-    return all(row["state"] == "up" for row in overnight.json("status"))
+    return all(row["state"] == "up" for row in overnight.json("status")["services"])

@@ -99,7 +99,7 @@ def worse(lineage: Lineage, first: Run, best: str) -> Run:
 def origin_hash(lineage: Lineage, run: Run, best: str) -> str:
     """Hash of the parent by the ledger of the parent's run, checked against that of version 0."""
     initial = lineage.ledger(run)[0]
-    assert f"{initial['origin']['run']}@{initial['origin']['version']}" == best
+    assert f"{initial['origin']['run_id']}@{initial['origin']['version']}" == best
     assert initial["origin"]["hash"] == initial["hash"]
     parent_id, _, version = best.partition("@")
     parents = {record["version"]: record["hash"] for record in lineage.overnight.json("ledger", parent_id)}

@@ -12,7 +12,9 @@ import torch
 from configs.loading import override
 from configs.run import RunConfig
 from infra.home import Home
+from tasks.record import lineage
 from tasks.record.abandonment import abandon_run
+from tasks.record.busy import busy_runs
 from tasks.record.commits import StepCommit
 from tasks.record.evaluation_report import EvaluationReport
 from tasks.record.evaluations import save_report
@@ -229,3 +231,8 @@ def test_a_version_without_weights_is_not_begun_from(home: Home, config: RunConf
 def test_seeds_are_a_function_of_the_nights_place(home: Home, config: RunConfig, tmp_path: Path) -> None:
     there = Home(tmp_path / "there")
     assert place(open_run(config, home, None)) == place(open_run(config, there, None))
+
+
+def test_to_look_for_the_next_night_is_not_to_work_on_a_run(config: RunConfig, home: Home) -> None:
+    with lineage._alone(config.name, home):
+        assert busy_runs(home) == []
