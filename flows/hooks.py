@@ -1,10 +1,12 @@
 """What happens when a night ends otherwise than well: people are told, and a cancelled run is closed.
 
-Prefect calls hooks in the process of the flow or, where that was killed, in one that the worker starts: they
-go by what the server knows of the flow run, not by what they are handed.
+Prefect calls hooks in the process of the flow or, where that was killed, in one that the worker starts; where
+the worker was killed, too, the next one calls them. They go by what the server knows of the flow run, not by
+what they are handed.
 """
 
 from typing import Any
+from uuid import UUID
 
 from prefect.blocks.abstract import NotificationBlock
 from prefect.blocks.core import Block
@@ -34,7 +36,7 @@ def alert(flow: Any, flow_run: FlowRun, state: State) -> None:
     block = _night(flow_run.parameters).get("alert_block")
     if block is None:
         return
-    run_id = run_id_of(_as_it_is(flow_run)) or "not begun"
+    run_id = run_id_of(_read(flow_run.id)) or "not begun"
     reason = " ".join((state.message or "").split())[:_LONGEST_REASON]
     subject = f"Overnight: {flow_run.name} {state.name.lower() if state.name else 'ended'}"
     notifier: Any = _load_block(block)  # its notify is typed as one to await, which it is in a loop only
@@ -43,7 +45,7 @@ def alert(flow: Any, flow_run: FlowRun, state: State) -> None:
 
 def close(flow: Any, flow_run: FlowRun, state: State) -> None:
     """Hook for `on_cancellation`: the run is abandoned, so no night continues it, and KILLED in MLflow."""
-    run_id = run_id_of(_as_it_is(flow_run))
+    run_id = run_id_of(_read(flow_run.id))
     if run_id is None:
         return
     run = load_run(run_id, Home.find())
@@ -51,9 +53,19 @@ def close(flow: Any, flow_run: FlowRun, state: State) -> None:
     finish_run(run)
 
 
-def _as_it_is(flow_run: FlowRun) -> FlowRun:
+def call_hooks(run_id: UUID) -> None:
+    """Those of a night that was ended from outside, because its process is gone."""
+    flow_run = _read(run_id)
+    state = flow_run.state
+    if state and state.is_crashed():
+        alert(None, flow_run, state)
+    elif state and state.is_cancelled():
+        close(None, flow_run, state)
+
+
+def _read(run_id: UUID) -> FlowRun:
     with get_client(sync_client=True) as client:
-        return client.read_flow_run(flow_run.id)
+        return client.read_flow_run(run_id)
 
 
 def _night(parameters: dict[str, Any]) -> dict[str, Any]:

@@ -37,18 +37,23 @@ def process_tag() -> str:
     return f"{_PREFIX}{socket.gethostname()}/{me.pid}/{me.created:.2f}"
 
 
-def mark_crashed(api: PrefectApi, tags: Sequence[str] = ()) -> list[str]:
-    """End unfinished flow runs with all the tags, and their task runs, if their process is gone.
+def mark_crashed(api: PrefectApi, nights: bool) -> list[str]:
+    """End unfinished flow runs, and their task runs, if their process is gone; their ids.
 
-    They become Crashed, or Cancelled where that was under way. Returns the names of the flow runs. Runs of
-    another machine are left alone, and so are those that no worker was given and no process has claimed.
+    `nights` says whether those of the work pool, which its worker sees to, or the others. They become
+    Crashed, or Cancelled where that was under way. Runs of another machine are left alone, and so are those
+    that no worker was given and no process has claimed.
     """
-    gone = [run.id for run in api.unfinished_flow_runs(tags) if _is_gone(run)]
+    gone = [
+        run.id
+        for run in api.unfinished_flow_runs()
+        if (run.work_pool_name == WORK_POOL) is nights and _is_gone(run)
+    ]
     if not gone:
         return []
     dead = api.unfinished_flow_runs(ids=gone)  # a process tells its end before it is gone
     _end(api, dead, "The process that worked on this run is gone: it was killed or its machine went down.")
-    return [run.name for run in dead]
+    return [run.id for run in dead]
 
 
 def end_cancelled(api: PrefectApi) -> None:
@@ -80,7 +85,7 @@ def _end(api: PrefectApi, runs: Sequence[FlowRun], message: str) -> None:
 
 
 def forget_heartbeat_automations(api: PrefectApi) -> None:
-    """Remove the automations of release 0.2, which took runs for crashed that were not."""
+    """Remove the automations that Overnight made before 0.2.0, which took runs for crashed that were not."""
     for automation in api.automations():
         if automation.name.startswith("Overnight: heartbeat"):
             api.delete_automation(automation.id)

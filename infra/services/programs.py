@@ -59,7 +59,7 @@ def mlflow_environment(place: MlflowPlace) -> dict[str, str]:
 
 def worker_command(log: Path) -> list[str]:
     """The worker that starts scheduled runs as processes; it makes the work pool if there is none."""
-    return _served(log, "infra.services.worker")
+    return _served(log, "flows.worker")
 
 
 def worker_environment(client: Mapping[str, str], place: MlflowPlace) -> dict[str, str]:

@@ -81,7 +81,7 @@ class Services:
             self._wait_until_up("prefect", record)
             url, api = record.url, PrefectApi(record.url)
             crashes.forget_heartbeat_automations(api)
-        crashes.mark_crashed(api)
+        crashes.mark_crashed(api, nights=False)
         return url
 
     def ensure_mlflow(self, port: int | None = None, wait: bool = False) -> str:
@@ -154,14 +154,6 @@ class Services:
         """Make this process use the Prefect server at `url`; see `infra.services.environment.connect`."""
         connect(self.client_environment(url))
 
-    def mark_crashed(self, *tags: str) -> list[str]:
-        """End the unfinished flow runs that carry all the tags as Crashed where their process is gone.
-
-        Returns their names. A run is judged by its process tag (`process_tag()`), so a live one is never
-        touched. ServiceError when the Prefect server does not run.
-        """
-        return crashes.mark_crashed(self._api(), tags)
-
     def crash_own(self, message: str) -> None:
         """End the flow runs that this process works on as Crashed, because it is about to end.
 
@@ -169,12 +161,12 @@ class Services:
         """
         crashes.crash_own(self._api(_STATUS_TIMEOUT_S), message)
 
-    def tend_flow_runs(self) -> None:
-        """What the worker does all the time: end processes of cancelled flow runs, and flow runs of processes
-        that are gone. ServiceError when the Prefect server does not run."""
+    def tend_nights(self) -> list[str]:
+        """What the worker does all the time: end processes of cancelled flow runs, and nights whose process
+        is gone, whose ids are returned. ServiceError when the Prefect server does not run."""
         api = self._api()
         crashes.end_cancelled(api)
-        crashes.mark_crashed(api)
+        return crashes.mark_crashed(api, nights=True)
 
     def _api(self, timeout_s: float = 30) -> PrefectApi:
         if foreign := foreign_prefect(self._home):

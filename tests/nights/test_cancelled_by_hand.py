@@ -41,7 +41,7 @@ def test_a_cancelled_flow_run_that_a_person_started_ends_with_its_process(
         crashes.end_cancelled(api)
         process.wait(timeout=30)
         monkeypatch.setattr(crashes, "_CANCELLATION_S", 0)
-        crashes.mark_crashed(api)
+        crashes.mark_crashed(api, nights=False)
         assert nights.state(mine) in ("Cancelled", "Crashed")
     finally:
         stop_tree(process.pid)

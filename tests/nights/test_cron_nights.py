@@ -144,6 +144,21 @@ def test_a_gate_that_stops_a_triggered_night_is_told_once(nights: Nights, alerts
     assert "max_logprob_diff" in message["body"]
 
 
+def test_a_night_killed_with_its_worker_is_told_by_the_next_one(nights: Nights, alerts: Webhook) -> None:
+    deploy_tiny(nights, "lost", "0 0 1 1 *", "loop.steps=500")
+    nights.overnight("trigger", "lost")
+    run_id = wait_for_steps(nights, "lost", 1)
+    killed = nights.running("lost")
+    process = psutil.Process(owner(killed))
+    kill_tree(nights.service("worker"))
+    assert not process.is_running()
+    nights.overnight("up")
+    nights.wait_for(killed["id"], "Crashed", timeout_s=120)
+    wait_until(lambda: bool(alerts.about(run_id)), 60, "the alert")
+    (message,) = alerts.about(run_id)
+    assert "crashed" in message["subject"]
+
+
 def test_a_night_that_takes_too_long_is_failed(nights: Nights) -> None:
     deploy(overslept, "overslept", cron="* * * * *", night={})
     wait_until(lambda: bool(nights.of("overslept", "FAILED", "CRASHED")), 150, "the end of the night")

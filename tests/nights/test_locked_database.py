@@ -14,7 +14,8 @@ import pytest
 
 from infra.home import Home
 from infra.process import free_port
-from infra.services import Services
+from infra.services import Services, crashes
+from infra.services.prefect_api import PrefectApi
 from infra.services.programs import DATABASE_PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.services, pytest.mark.chaos, pytest.mark.timeout(500)]
@@ -64,7 +65,7 @@ def test_a_flow_that_completes_is_completed(begins_s: float, services: Services,
         connection.rollback()
     assert night.wait(timeout=200) == 0
     for _ in range(3):
-        services.mark_crashed()
+        crashes.mark_crashed(PrefectApi(url), nights=False)
         (run,) = httpx.post(f"{url}/api/flow_runs/filter", json={}, timeout=60).json()
         assert run["state_name"] == "Completed"
         time.sleep(10)

@@ -15,7 +15,7 @@ import pytest
 from infra.home import Home
 from infra.identity import ProcessRef
 from infra.process import free_port, port_is_free, stop_tree, wait_until
-from infra.services import PortTakenError, ServiceError, Services, ServiceStatus
+from infra.services import PortTakenError, ServiceError, Services, ServiceStatus, crashes
 from infra.services.prefect_api import FlowRun, PrefectApi, TaskRun
 from infra.services.state import ServiceName, ServiceRecord, ServiceState
 
@@ -130,18 +130,17 @@ def test_prefect_survives_its_starter_and_is_found_again(home: Home, url: str) -
 @pytest.mark.slow
 @pytest.mark.services
 def test_only_the_runs_of_a_killed_process_become_crashed(home: Home, url: str) -> None:
-    services = Services(home)
     killed, living = python(FLOW, home), python(FLOW, home)
     try:
         assert [printed_line(killed), printed_line(living)] == ["working", "working"]
         api = PrefectApi(url)
         # Two a process: the step, and the one that stands for the inner flow.
         wait_until(lambda: len(unfinished_tasks(api)) == 4, 30, "the task runs")
-        assert services.mark_crashed("run:one") == []
+        assert crashes.mark_crashed(api, nights=False) == []
         killed.kill()
         killed.wait()
-        assert services.mark_crashed("run:another") == []
-        assert len(services.mark_crashed("run:one")) == 1
+        assert crashes.mark_crashed(api, nights=True) == []  # those are the worker's
+        assert len(crashes.mark_crashed(api, nights=False)) == 1
         assert flow_states(url) == ["CRASHED", "CRASHED", "RUNNING", "RUNNING"]
         assert owners(api.unfinished_flow_runs()) == {living.pid}
         assert len(unfinished_tasks(api)) == 2
@@ -174,7 +173,7 @@ def test_a_killed_server_is_started_anew_on_the_same_database(home: Home, url: s
     port = int(url.rsplit(":", 1)[1])
     assert services.ensure_prefect(port) == url
     assert status(services, "prefect").pid != pid
-    assert PrefectApi(url).automations() == []  # those of release 0.2 took living flows for crashed
+    assert PrefectApi(url).automations() == []  # earlier ones took living flows for crashed
     assert len(flow_states(url)) == runs
     # What a killed flow left behind is cleaned up with it.
     assert set(flow_states(url)) == {"CRASHED"}
@@ -255,6 +254,6 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
         Services(Home(tmp_path)).status()
 
 
-def test_marking_without_a_server_is_an_error(tmp_path: Path) -> None:
+def test_tending_without_a_server_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ServiceError, match="overnight up"):
-        Services(Home(tmp_path)).mark_crashed("run:one")
+        Services(Home(tmp_path)).tend_nights()

@@ -1,8 +1,9 @@
-"""The worker that starts scheduled runs as processes: `python -m infra.services.worker`.
+"""The worker that starts scheduled runs as processes: `python -m flows.worker`.
 
 Prefect's own process worker, which asks before each start whose turn it is (`turns.py`) and whether every
 night that is said to be going has a process (`crashes.py`). What is due and going is read from the server
-each time, so that worker and server may be restarted at any moment.
+each time, so that worker and server may be restarted at any moment. Of a night whose process is gone nobody
+calls the hooks, so the worker does.
 """
 
 import asyncio
@@ -24,9 +25,9 @@ from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.states import Cancelled, Cancelling
 from prefect.workers.process import ProcessWorker
 
+from configs.errors import OvernightError
 from infra.home import Home
 from infra.services import Services
-from infra.services.errors import ServiceError
 from infra.services.programs import WORK_POOL
 from infra.services.turns import Night, Turns, take_turns
 
@@ -73,9 +74,16 @@ class NightWorker(ProcessWorker):
 
     async def _tend_flow_runs(self) -> None:
         try:
-            await anyio.to_thread.run_sync(Services(Home.find()).tend_flow_runs)
-        except (ServiceError, TimeoutError) as error:
+            for run_id in await anyio.to_thread.run_sync(Services(Home.find()).tend_nights):
+                await anyio.to_thread.run_sync(_call_hooks, run_id)
+        except (OvernightError, TimeoutError) as error:
             self._logger.warning("%s", error)
+
+
+def _call_hooks(run_id: str) -> None:
+    from flows.hooks import call_hooks  # imports much, which a worker seldom needs
+
+    call_hooks(UUID(run_id))
 
 
 def _night(run: FlowRun) -> Night:
