@@ -14,6 +14,7 @@ from infra.home import Home
 from tasks.board import put_up
 from tasks.cluster.preflight import preflight
 from tasks.provision import provision_cluster
+from tasks.record.evaluations import is_complete
 from tasks.record.lineage import open_run
 from tasks.record.run import Run
 from tasks.record.runs import RunBusy, exclusive
@@ -50,5 +51,5 @@ def work_on(run: Run) -> RunReport:
         evaluate_weights(run, commit.version)
     finally:
         release_cluster(run)
-        record_in_mlflow(run, failed=not run.is_finished)
+        record_in_mlflow(run, failed=not is_complete(run))
     return write_report(run)

@@ -7,7 +7,7 @@ from prefect.exceptions import ObjectNotFound
 from rich.console import Console
 
 from infra.services import Services
-from tasks.record.evaluations import HELD_OUT, find_report
+from tasks.record.evaluations import is_complete
 from tasks.record.run import Run
 from tasks.reporting.report import RunReport, report_of
 
@@ -24,7 +24,7 @@ def outlast(run: Run, console: Console, flow: Callable[[], RunReport]) -> RunRep
             return flow()
         except _LOST as error:
             reason = _line(error)
-            if _has_it_all(run):
+            if is_complete(run):
                 console.print(f"Prefect lost the flow run: {reason}. The run itself is complete.")
                 return report_of(run)
             console.print(f"Prefect lost the flow run: {reason}. Going on in a new one.")
@@ -35,8 +35,3 @@ def outlast(run: Run, console: Console, flow: Callable[[], RunReport]) -> RunRep
 def _line(error: Exception) -> str:
     """Without Prefect's advice, which is for developers; some errors carry no text at all."""
     return str(error).partition("\n")[0] if str(error) not in ("", "None") else type(error).__name__
-
-
-def _has_it_all(run: Run) -> bool:
-    newest = run.commits.newest()
-    return run.is_finished and newest is not None and find_report(run, newest.version, HELD_OUT) is not None

@@ -9,7 +9,6 @@ from rich.console import Console
 from configs.loading import override
 from flows.interruption import Interruption
 from infra.services import Services
-from infra.tracking import TrackingError
 from tasks.evaluation.request import check_request
 from tasks.probe.report import AlignmentReport
 from tasks.record.evaluation_report import EvaluationReport
@@ -65,8 +64,10 @@ def _session(
         mlflow_url = services.ensure_mlflow()
         services.connect(prefect_url)
         if shown_in_mlflow:
+            from tasks.reporting.tracking import run_url
+
             interruption.is_recorded = True
-            mlflow_url = interruption.work(lambda: _mlflow_page(run)) or mlflow_url
+            mlflow_url = interruption.work(lambda: run_url(run)) or mlflow_url
         console.print(f"run {run.id}\nPrefect UI {prefect_url}\nMLflow UI  {mlflow_url}")
         if own := services.own():
             console.print(f"stop {' and '.join(own)}: overnight down")
@@ -74,12 +75,3 @@ def _session(
 
         log_filter.leave_ends_to_the_command()
         yield interruption
-
-
-def _mlflow_page(run: Run) -> str | None:
-    from tasks.reporting.tracking import run_url
-
-    try:
-        return run_url(run)
-    except TrackingError:  # the run goes on without, and says so at its end
-        return None

@@ -1,5 +1,6 @@
 """The training loop: the table of contents of the system."""
 
+import time
 from collections.abc import Iterator
 
 from prefect import flow
@@ -24,9 +25,11 @@ _STEPS_IN_A_FLOW_RUN = 10
 @flow(name="train-policy", flow_run_name="{run.id}: train", validate_parameters=False, on_running=[claim])
 def train_policy(run: Run) -> StepCommit:
     """Train until the run has its steps, a flow run for every few of them."""
-    commit, ahead = run.commits.newest() or begin(run), None
+    began = time.time()
+    commit = run.commits.newest() or begin(run, began)
+    ahead = None
     for steps in ranges(run.remaining_steps()):
-        commit, ahead = train_steps(run, steps, commit, ahead)
+        commit, ahead = train_steps(run, steps, commit, ahead, began)
     return commit
 
 
@@ -37,7 +40,7 @@ def train_policy(run: Run) -> StepCommit:
     on_running=[claim],
 )
 def train_steps(
-    run: Run, steps: range, commit: StepCommit, ahead: Rollouts | None
+    run: Run, steps: range, commit: StepCommit, ahead: Rollouts | None, began: float
 ) -> tuple[StepCommit, Rollouts | None]:
     """Repeat generate, grade, train, publish, commit; the last commit and what was generated ahead of it."""
     for step in steps:
@@ -49,7 +52,7 @@ def train_steps(
         update = train_step(run, graded, commit.version)
         ahead = generating.result() if generating else None  # a publish never lands in the middle of a sample
         published = publish_weights(run, update.weights)
-        commit = commit_step(run, graded, update, published, ahead)
+        commit = commit_step(run, graded, update, published, ahead, began)
     return commit, ahead
 
 
@@ -61,11 +64,11 @@ def ranges(steps: range) -> Iterator[range]:
         steps = steps[length:]
 
 
-def begin(run: Run) -> StepCommit:
+def begin(run: Run, began: float) -> StepCommit:
     """Commit step 0: version 0 is the model the run starts from, published and checked like any other."""
     initial = stage_initial_weights(run)
     published = publish_weights(run, initial.weights)
-    return commit_step(run, None, initial, published, None)
+    return commit_step(run, None, initial, published, None, began)
 
 
 def generate_ahead(run: Run, step: int, version: int, cursor: int) -> PrefectFuture[Rollouts] | None:

@@ -13,7 +13,6 @@ from prefect.exceptions import PrefectException
 from prefect.logging.loggers import flow_run_logger
 from prefect.settings import PREFECT_UI_URL
 
-from infra.tracking import TrackingError
 from tasks.record.commits import StepCommit
 from tasks.record.evaluation_report import EvaluationReport
 from tasks.record.evaluations import read_reports
@@ -40,16 +39,10 @@ class Board:
         self._artifacts: dict[str, UUID] = {}
         newest = run.commits.steps()[-_ROWS:]
         self._commits = deque(map(run.commits.read, newest), maxlen=_ROWS)
-        self._training_since: float | None = None
-        self._mlflow = _page_in_mlflow(run)
+        self._mlflow = run_url(run)
         self._log.info("run %s in MLflow: %s", run.id, self._mlflow or "not shown")
         self._show_steps()
         self._log.info("steps of run %s: %s", run.id, self._page_of("steps") or "not shown")
-
-    def training_since(self, began: float) -> float:
-        """When training began in this sitting, Unix time in seconds: the first that it is told."""
-        self._training_since = self._training_since or began
-        return self._training_since
 
     def add_step(self, commit: StepCommit) -> None:
         """A line in the log, progress and the table of steps."""
@@ -121,10 +114,3 @@ def put_up(run: Run) -> None:
 def board_of(run: Run) -> Board | None:
     """The board that was put up for a run; None where nothing was, as in an evaluation by itself."""
     return _boards.get(run.id)
-
-
-def _page_in_mlflow(run: Run) -> str | None:
-    try:
-        return run_url(run)
-    except TrackingError:  # the run goes on without, and says so at its end
-        return None

@@ -1,9 +1,5 @@
 """Prefect's door to finishing a step."""
 
-import time
-
-from prefect.context import FlowRunContext
-
 from tasks.board import board_of
 from tasks.committing.commit import write_commit
 from tasks.grading.graded import Graded
@@ -19,13 +15,18 @@ from tasks.training.update import Update
     task_run_name="{run.id} step {update.weights.step}: commit version {update.weights.number}",
 )
 def commit_step(
-    run: Run, graded: Graded | None, update: Update, published: PublishReport, ahead: Rollouts | None
+    run: Run,
+    graded: Graded | None,
+    update: Update,
+    published: PublishReport,
+    ahead: Rollouts | None,
+    began: float,
 ) -> StepCommit:
-    """Write the step's commit. Step 0 has no batch; `ahead` was generated beside it for the next."""
-    flow, board = FlowRunContext.get(), board_of(run)
-    began = flow.start_time.timestamp() if flow else time.time()
-    if board is None:
-        return write_commit(run, graded, update, published, ahead, began)
-    commit = write_commit(run, graded, update, published, ahead, board.training_since(began))
-    board.add_step(commit)
+    """Write the step's commit. Step 0 has no batch; `ahead` was generated beside it for the next.
+
+    `began` is when training did in this session, Unix time in seconds.
+    """
+    commit = write_commit(run, graded, update, published, ahead, began)
+    if board := board_of(run):
+        board.add_step(commit)
     return commit

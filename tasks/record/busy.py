@@ -24,7 +24,7 @@ def busy_runs(home: Home) -> list[BusyRun]:
     """The runs that are being worked on, by id."""
     busy = []
     for path in sorted(home.locks.glob("*.lock")):
-        if not path.name.endswith(".mlflow.lock") and is_held(path):
+        if is_held(path):
             pid, _, rest = path.read_text().partition(" ")
             busy.append(BusyRun(path.stem, int(pid) if pid.isdecimal() else None, _ENDING in rest))
     return busy

@@ -24,6 +24,12 @@ def find_report(run: Run, version: int, dataset: str) -> EvaluationReport | None
     return read_record(run.store, key, EvaluationReport) if run.store.exists(key) else None
 
 
+def is_complete(run: Run) -> bool:
+    """Whether its steps are done and its last version was evaluated, which else could not be the best."""
+    newest = run.commits.newest()
+    return run.is_finished and newest is not None and find_report(run, newest.version, HELD_OUT) is not None
+
+
 def report_keys(run: Run) -> list[str]:
     """Keys of all reports, by version and then dataset."""
     return run.store.list(run.record_key("evaluations"))

@@ -10,7 +10,7 @@ from infra.home import Home
 from infra.locks import locked
 from infra.store.base import KeyExistsError
 from tasks.record.best import best_version, is_better
-from tasks.record.evaluations import HELD_OUT, find_report
+from tasks.record.evaluations import is_complete
 from tasks.record.keys import numbered_key
 from tasks.record.night import Night, Origin
 from tasks.record.run import Run
@@ -40,7 +40,7 @@ def open_run(config: RunConfig, home: Home, run_id: str | None) -> Run:
     with _alone(config.name, home):
         nights = nights_of(config.name, home)
         for night in reversed(nights):
-            if _is_asked_for(night, config) and not _is_over(night) and not night.is_abandoned:
+            if _is_asked_for(night, config) and not is_complete(night) and not night.is_abandoned:
                 return night
         return _next_night(config, home, nights)
 
@@ -114,11 +114,6 @@ def _origin(run: Run, version: int) -> Origin:
         )
     weights = read_version(run, version)
     return Origin(run_id=run.id, version=version, hash=weights.hash, format=weights.format)
-
-
-def _is_over(night: Run) -> bool:
-    """Whether its steps are done and its last version was evaluated, which else could not be the best."""
-    return night.is_finished and find_report(night, newest_version(night), HELD_OUT) is not None
 
 
 def _is_asked_for(night: Run, config: RunConfig) -> bool:

@@ -84,16 +84,17 @@ def project_run(run: Run) -> int:
 
 
 def run_url(run: Run) -> str | None:
-    """The page of a run in MLflow's UI; None where no UI was started. The run is there from now on.
-
-    TrackingError when MLflow is down.
-    """
+    """The page of a run in MLflow's UI, where the run is from now on; None where no UI was started, or MLflow
+    is down, which a run does not wait for."""
     place, own = mlflow_place(run.home), ServiceState(run.home.root).read().get("mlflow")
     server = place.shown if place.is_server else own.url if own else None
     if server is None:
         return None
-    with _alone(run):
-        return server + _open(run).page
+    try:
+        with _alone(run):
+            return server + _open(run).page
+    except TrackingError:
+        return None
 
 
 def finish_run(run: Run, failed: bool = False) -> None:
@@ -326,7 +327,7 @@ def _flat(section: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 def _alone(run: Run) -> AbstractContextManager[None]:
     """One process at a time projects a run, lest both create the same LoggedModel."""
     return locked(
-        run.home.locks / f"{run.id}.mlflow.lock",
+        run.home.locks / f"{run.id}.mlflow",
         _LOCK_TIMEOUT_S,
         taken=lambda holder: TrackingError(
             f"process {holder} has been projecting run {run.id} for {_LOCK_TIMEOUT_S} s: wait for it"

@@ -26,7 +26,8 @@ def config() -> RunConfig:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
     for variable in Services(Home(tmp_path)).client_environment("http://127.0.0.1:1"):
-        monkeypatch.delenv(variable, raising=False)  # put back after the test, which sets them
+        monkeypatch.setenv(variable, "of a test")  # removed after the test, which sets them
+        monkeypatch.delenv(variable)
     yield Home(tmp_path)
     Services(Home(tmp_path)).stop_all()
 

@@ -10,7 +10,7 @@ from flows import training
 from infra.home import Home
 from tasks.committing.commit import write_commit
 from tasks.grading.graded import Graded
-from tasks.record.commits import PublishReport, StepCommit
+from tasks.record.commits import PublishReport
 from tasks.record.interval import Interval
 from tasks.record.run import Run
 from tasks.record.samples import BatchRef
@@ -72,12 +72,6 @@ def publish(run: Run, weights: WeightVersion) -> PublishReport:
     )
 
 
-def commit(
-    run: Run, graded: Graded | None, update: Update, published: PublishReport, ahead: Rollouts | None
-) -> StepCommit:
-    return write_commit(run, graded, update, published, ahead, began=0.0)
-
-
 @pytest.fixture
 def generation(monkeypatch: pytest.MonkeyPatch) -> Generation:
     """In place of the stages' tasks, and of Ray, where no tracker is."""
@@ -92,7 +86,7 @@ def generation(monkeypatch: pytest.MonkeyPatch) -> Generation:
         "grade_rollouts": grade,
         "train_step": train,
         "publish_weights": publish,
-        "commit_step": commit,
+        "commit_step": write_commit,
         "stage_initial_weights": lambda run: Update(version_named(0)),
         "train_steps": training.train_steps.fn,
     }.items():
