@@ -1,12 +1,13 @@
 # Overnight's habits. `make help` lists them.
 PYTHON ?= python3
+PYTHONS ?= $(PYTHON)
 VENV := .venv
 SGLANG := .venv-sglang
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-parts test-runs test-pages test-sglang test-nights soak-interrupts lint format chaos bench smollm2 sglang-env clean
+.PHONY: help demo test test-parts test-runs test-pages test-sglang test-wheel test-nights soak-interrupts lint format chaos bench smollm2 sglang-env clean
 
 help: ## List the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -28,6 +29,9 @@ test-pages: $(VENV)/installed ## What people see of it, in the machine's chromiu
 
 test-sglang: $(VENV)/installed $(SGLANG)/installed ## What a real SGLang server must pass, on this CPU (under 15 minutes)
 	$(BIN)/pytest --engines sglang tests/conformance tests/sglang
+
+test-wheel: $(VENV)/installed ## The wheel in environments of its own, for each of PYTHONS="python3.11 python3.12"
+	OVERNIGHT_PYTHONS="$(PYTHONS)" $(BIN)/pytest tests/wheel
 
 test-nights: $(VENV)/installed ## Nights that cron starts, with real schedules, servers and a worker
 	$(BIN)/pytest tests/nights

@@ -16,6 +16,16 @@ class FolderModel(Section):
     """Folder of the model."""
 
 
+class HubModel(Section):
+    """A model of the Hugging Face hub, or of its cache on this machine when the hub cannot be reached."""
+
+    kind: Literal["hub"]
+    repo: str = Field(pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$")
+    """Id on the hub: organisation/name."""
+    revision: str = "main"
+    """Branch, tag or commit. A run keeps the files that it began with, whatever becomes of a branch."""
+
+
 class PackagedGgufModel(Section):
     """A GGUF file carried by an installed Python package; converted to such a folder once."""
 
@@ -26,4 +36,4 @@ class PackagedGgufModel(Section):
     """Which file inside the package, as a recursive glob."""
 
 
-ModelConfig = Annotated[FolderModel | PackagedGgufModel, Field(discriminator="kind"), Buttons()]
+ModelConfig = Annotated[FolderModel | HubModel | PackagedGgufModel, Field(discriminator="kind"), Buttons()]

@@ -11,7 +11,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun
 from prefect.context import FlowRunContext
 
-from configs.model import FolderModel, ModelConfig, PackagedGgufModel
+from configs.model import FolderModel, HubModel, ModelConfig, PackagedGgufModel
 from tasks.record.run import Run
 
 _RUN = "run:"
@@ -66,5 +66,7 @@ def _model_name(model: ModelConfig) -> str:
     match model:
         case FolderModel():
             return model.path.name
+        case HubModel():
+            return model.repo
         case PackagedGgufModel():
             return model.package

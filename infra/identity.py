@@ -5,6 +5,10 @@ from typing import Self
 import psutil
 from pydantic import BaseModel, ConfigDict
 
+_DRIFT_S = 60
+"""How far the creation time of a process may move as its machine's clock is set right: the kernel keeps it
+relative to the boot. No id is used again so soon."""
+
 
 class ProcessRef(BaseModel):
     """One process for good: its id and its creation time, so that a recycled id is not taken for it."""
@@ -24,7 +28,7 @@ class ProcessRef(BaseModel):
         """Whether this very process still runs; a zombie does not."""
         try:
             process = psutil.Process(self.pid)
-            same = abs(process.create_time() - self.created) < 1
+            same = abs(process.create_time() - self.created) < _DRIFT_S
             return same and process.status() != psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return False

@@ -11,6 +11,7 @@ import os
 import socket
 import time
 from collections.abc import Sequence
+from functools import cache
 
 import psutil
 
@@ -31,6 +32,7 @@ _CANCELLATION_S = 120
 """How long whoever cancels a run may take to say that it is cancelled, once its process is gone."""
 
 
+@cache
 def process_tag() -> str:
     """The tag `process:HOST/PID/CREATED` of this process, to be put on the flow runs that it works on."""
     me = ProcessRef.of(os.getpid())

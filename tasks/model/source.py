@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from configs.errors import UserError
-from configs.model import FolderModel, ModelConfig, PackagedGgufModel
+from configs.model import FolderModel, HubModel, ModelConfig, PackagedGgufModel
 from infra.folders import apply_umask
 from infra.home import Home
+from tasks.model.files import COMPANIONS, WEIGHTS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -25,11 +26,17 @@ class ModelError(UserError):
 def prepare_model(config: ModelConfig, home: Home) -> Path:
     """Folder with config.json, safetensors and tokenizer files; a packaged model is converted once.
 
-    Raises ModelError when the folder or the package is missing or incomplete.
+    Raises ModelError when the folder, the hub's model or the package is missing or incomplete.
     """
     match config:
         case FolderModel():
-            return _checked(config.path)
+            if not config.path.is_dir():
+                raise ModelError(
+                    f"model.path {config.path} is not a folder: give that of a Hugging Face model"
+                )
+            return _checked(config.path, f"model.path {config.path}")
+        case HubModel():
+            return _checked(_snapshot(config), f"model.repo {config.repo}")
         case PackagedGgufModel():
             file = _packaged_file(config)
             folder = home.models / f"{config.package}-{file.stem}"
@@ -44,20 +51,33 @@ def prepared_tokenizer(config: ModelConfig, home: Home) -> PreTrainedTokenizerBa
     return AutoTokenizer.from_pretrained(prepare_model(config, home))
 
 
-def _checked(folder: Path) -> Path:
+def _checked(folder: Path, named: str) -> Path:
     wanted = {
         "config.json": "config.json",
         "weights (*.safetensors)": "*.safetensors",
         "tokenizer (tokenizer.json)": "tokenizer.json",
     }
-    if not folder.is_dir():
-        raise ModelError(f"model.path {folder} is not a folder: give that of a Hugging Face model")
     missing = [what for what, pattern in wanted.items() if not any(folder.glob(pattern))]
     if missing:
-        raise ModelError(
-            f"model.path {folder} has no {' and no '.join(missing)}: give the folder of a Hugging Face model"
-        )
+        raise ModelError(f"{named} has no {' and no '.join(missing)}: give a Hugging Face model that has")
     return folder
+
+
+def _snapshot(config: HubModel) -> Path:
+    """The model's files in the hub's cache on this machine, fetched where they are not there yet."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(
+            snapshot_download(config.repo, revision=config.revision, allow_patterns=[*COMPANIONS, *WEIGHTS])
+        )
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ModelError(
+            f"model.repo {config.repo} at {config.revision} is neither in the cache here nor to be had "
+            f"from the Hugging Face hub ({reason}): check name, revision and access, or give a folder"
+        ) from None
 
 
 def _packaged_file(config: PackagedGgufModel) -> Path:

@@ -14,7 +14,7 @@ from infra.home import Home
 from infra.process import wait_until
 from tasks.record.run import Run
 from tasks.record.runs import all_runs, load_run
-from tests.support.command import CONFIGS, Overnight, overnight_in, run_arguments
+from tests.support.command import CONFIGS, Overnight, overnight_in, run_arguments, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.services, pytest.mark.timeout(900)]
 
@@ -28,7 +28,7 @@ class Lineage:
     def __init__(self, overnight: Overnight) -> None:
         self.overnight = overnight
         self.home = Home(overnight.home)
-        self._command = replace(overnight, module="tests.support.night")
+        self._command = replace(overnight, command=running("tests.support.night"))
 
     def start(self, *overrides: str) -> "subprocess.Popen[str]":
         return self._command.start(str(CONFIGS / "tiny-cpu.yaml"), *SMALL, *overrides)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +18,31 @@ ROOT = Path(__file__).parents[2]
 CONFIGS = ROOT / "configs"
 
 
+def running(module: str) -> tuple[str, ...]:
+    """Command line of a module of this environment."""
+    return (sys.executable, "-m", module)
+
+
 @dataclass(frozen=True)
 class Overnight:
     """The command, bound to a state folder and to free ports for its servers."""
 
     home: Path
     environment: dict[str, str]
-    module: str = "flows.cli"
+    command: tuple[str, ...] = running("flows.cli")
+    folder: Path | None = None
+    """Working directory; that of the tests when None."""
 
     def connected(self, environment: dict[str, str]) -> "Overnight":
         """The command with its actors on a node of tests/support/elsewhere.py."""
-        return Overnight(self.home, {**self.environment, **environment}, "tests.support.elsewhere")
+        there = {**self.environment, **environment}
+        return replace(self, environment=there, command=running("tests.support.elsewhere"))
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start the command and return at once."""
         return subprocess.Popen(
-            [sys.executable, "-m", self.module, *arguments],
+            [*self.command, *arguments],
+            cwd=self.folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -3,13 +3,17 @@
 import importlib.util
 import shutil
 
+import huggingface_hub
 import pytest
 from safetensors.torch import load_file
 
-from configs.model import FolderModel, PackagedGgufModel
+from configs.model import FolderModel, HubModel, PackagedGgufModel
 from infra.home import Home
+from infra.process import free_port
 from tasks.model.source import ModelError, prepare_model, prepared_tokenizer
 from tests.support.engines import TINY_MODEL
+
+COMMIT = "0123456789abcdef" * 2 + "01234567"
 
 
 @pytest.fixture
@@ -38,6 +42,33 @@ def test_an_incomplete_folder_says_what_it_lacks(home, tmp_path, lacks, said):
     (tmp_path / "model" / lacks).unlink()
     with pytest.raises(ModelError, match=rf"^model\.path .* has no .*{said}"):
         prepare_model(FolderModel(path=tmp_path / "model"), home)
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A cache of the hub's models of its own, and a hub that cannot be reached."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", f"http://127.0.0.1:{free_port()}")
+    return tmp_path / "hub"
+
+
+def test_a_hub_model_is_taken_from_the_cache_where_the_hub_cannot_be_reached(home, cache):
+    of_repo = cache / "models--somebody--tiny"
+    shutil.copytree(TINY_MODEL, of_repo / "snapshots" / COMMIT)
+    (of_repo / "refs").mkdir()
+    (of_repo / "refs" / "main").write_text(COMMIT)
+    for revision in ("main", COMMIT):
+        config = HubModel(kind="hub", repo="somebody/tiny", revision=revision)
+        assert prepare_model(config, home) == of_repo / "snapshots" / COMMIT
+    (of_repo / "snapshots" / COMMIT / "tokenizer.json").unlink()
+    with pytest.raises(ModelError, match=r"^model\.repo somebody/tiny has no tokenizer"):
+        prepare_model(HubModel(kind="hub", repo="somebody/tiny"), home)
+
+
+def test_a_hub_model_that_cannot_be_had_is_one_line(home, cache):
+    with pytest.raises(ModelError, match=r"^model\.repo somebody/tiny at v2 is neither in the cache") as told:
+        prepare_model(HubModel(kind="hub", repo="somebody/tiny", revision="v2"), home)
+    assert "\n" not in str(told.value)
 
 
 def test_a_missing_package_says_how_to_install_it(home):
