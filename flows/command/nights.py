@@ -39,7 +39,8 @@ def deploy(
         print_json("deploy", row)
         return
     still = f" and still paused: `overnight unpause {wanted.name}`" if deployed.paused else ""
-    console.print(f'deployed {deployed.name} at "{cron}" {timezone}{still}; remove it with `undeploy`')
+    console.print(f'deployed {deployed.name} at "{cron}" {timezone}{still}')
+    console.print(f"remove it with `overnight undeploy {wanted.name}`")
 
 
 @app.command(name="deployments")

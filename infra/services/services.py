@@ -310,7 +310,10 @@ def _check_mlflow(place: MlflowPlace) -> None:
 
 def _refuse_port(server: ports.Server, option: int | None, url: str) -> None:
     if option is not None:
-        raise ServiceError(f"yours at {url} is used: leave out --{server}-port, which is for Overnight's own")
+        raise ServiceError(
+            f"your own server at {url} is used: leave out --{server}-port, which is for Overnight's, or "
+            "unset what names yours (`overnight up -h` says what does)"
+        )
 
 
 def _local(port: int) -> str:

@@ -86,7 +86,8 @@ def _check_format(source: Path, manifest: Manifest, format_name: str | None) -> 
         )
         check_readable(recipe, WeightsFolder(source).shapes)
     except QuantisationError as error:
-        raise ExportError(f"--format {format_name or 'is not given'}: {error}") from None
+        asked = f"--format {format_name}" if format_name else "without --format, in the version's own"
+        raise ExportError(f"{asked}: {error}") from None
 
 
 def _check_version(run: Run, version: int) -> None:

@@ -205,7 +205,9 @@ def _stored(store: Store, run_id: str) -> RunDocument:
             f"run {run_id} is gone from its store: remove registry/{run_id}.json to forget it"
         ) from None
     except OSError as error:
-        raise RunError(f"run {run_id}: run.json cannot be read ({error.strerror})") from None
+        raise RunError(
+            f"run {run_id}: run.json cannot be read ({error.strerror}): give this user access to it"
+        ) from None
 
 
 def _ids(home: Home) -> list[str]:

@@ -46,7 +46,7 @@ def labels_of(run: Run) -> dict[str, str]:
     }
     if run.night:
         labels |= {"overnight.lineage": run.night.lineage, "overnight.night": str(run.night.number)}
-    return labels | ({"overnight.parent": str(run.origin)} if run.origin else {})
+    return labels | ({"overnight.origin": str(run.origin)} if run.origin else {})
 
 
 def training_data(run: Run) -> DataSet:

@@ -464,7 +464,7 @@ def test_runs_carry_what_they_are_looked_for_by(
         told = mlflow_run.data.tags
         assert told["overnight.configuration"] == tags["overnight.configuration"]
         assert (told["overnight.lineage"], told["overnight.night"]) == ("unit", str(night))
-        assert told.get("overnight.parent") == (str(begun.origin) if night else None)
+        assert told.get("overnight.origin") == (str(begun.origin) if night else None)
 
 
 def _assert_aliases_point_at_weights(run: Run, client: MlflowClient, **versions: int) -> None:
