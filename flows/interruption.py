@@ -13,7 +13,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from types import FrameType, TracebackType
 from typing import TypeVar
 
@@ -27,6 +27,8 @@ from tasks.record.run import Run
 T = TypeVar("T")
 _GRACE_S = 15
 """How long the end may take; what is not told by then stays untold."""
+_LISTEN_S = 0.2
+"""How often the signals are taken back: Ray takes SIGTERM as it starts, and answers it with SIGABRT."""
 _LAST_WORD_S = 3
 """Of it, how long for the terminal."""
 
@@ -53,7 +55,8 @@ class Interruption:
     def __enter__(self) -> "Interruption":
         for number in ENDING:
             if signal.getsignal(number) != signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._end)
+                self._before[number] = signal.getsignal(number)
+        self._listen()
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
@@ -73,7 +76,14 @@ class Interruption:
         self._works = True
         context = contextvars.copy_context()
         threading.Thread(target=context.run, args=(working,), name="flow", daemon=True).start()
+        while not done.done():
+            wait([done], _LISTEN_S)
+            self._listen()
         return done.result()
+
+    def _listen(self) -> None:
+        for number in self._before:
+            signal.signal(number, self._end)
 
     def _end(self, number: int, frame: FrameType | None) -> None:
         hastened, self._ends = self._ends, True

@@ -128,6 +128,7 @@ def test_a_signal_of_an_operator_ends_a_run_in_order(
     print(f"\n{number.name} at {commits} commits: {ended.seconds:.1f} s, nothing left {left:.1f} s later")
     assert ended.exit_code == 128 + number, ended.output
     assert ended.seconds < LONGEST_S
+    assert "received at time" not in ended.output, "Ray's native stack trace"
     assert ended.output.splitlines()[-1] == f"interrupted: continue with `overnight resume {run_id}`"
     assert unfinished(overnight) == []
     if commits:
