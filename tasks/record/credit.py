@@ -24,7 +24,7 @@ class VersionCredit(BaseModel):
     """Mean entropy of the trainer's distribution at its tokens, nats."""
 
     def metrics(self) -> dict[str, float]:
-        """The figures under the names that MLflow receives; a reward that is None is absent."""
+        """The figures under the names that they have in MLflow; a reward that is None is absent."""
         figures = {} if self.reward is None else {"reward": self.reward}
         figures |= {"divergence": self.divergence, "length": self.length, "entropy": self.entropy}
         return {f"version/{name}": value for name, value in figures.items()}

@@ -39,7 +39,7 @@ from tasks.reporting.about import (
 from tasks.reporting.ledger import read_ledger
 from tasks.reporting.plots import plots
 from tasks.reporting.samples import page_of, samples_of
-from tasks.reporting.units import in_small_units
+from tasks.reporting.units import with_small_units
 
 log = logging.getLogger(__name__)
 
@@ -205,7 +205,7 @@ def _model(run: Run, commit: StepCommit) -> ExternalModel:
 def _step_measurements(commits: list[StepCommit]) -> Iterator[Measurements]:
     """Every metric of the commits. None is a column of the versions' table, which is to show how each did."""
     for commit in commits:
-        yield Measurements(in_small_units(commit.metrics), commit.version, commit.created_at)
+        yield Measurements(with_small_units(commit.metrics), commit.version, commit.created_at)
 
 
 def _credit_measurements(
@@ -215,7 +215,7 @@ def _credit_measurements(
     times = {credit.version: commit.created_at for commit in commits for credit in commit.credits}
     credited = credits_of([*_crediting(run, times.keys(), before=commits[0].step), *commits])
     for version, time_s in times.items():
-        metrics = in_small_units(credited[version].metrics())
+        metrics = with_small_units(credited[version].metrics())
         yield Measurements(metrics, version, time_s, model_ids[version])
 
 

@@ -1,6 +1,6 @@
 """The units of metrics on MLflow's pages."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 _UNITS = {
     "divergence/kl_k3": ("piconats", 1e-12),  # of the order of the square of the others
@@ -11,16 +11,16 @@ _UNITS = {
 }
 
 
-def in_small_units(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The metrics, divergences (which the record has in nats) in smaller units and with those in the name.
+def with_small_units(metrics: Mapping[str, float]) -> dict[str, float]:
+    """The metrics, and divergences, which are in nats, in a smaller unit as well, with that in the name.
 
     MLflow's charts write six decimals: of an agreement to 1e-7 nats they would show nothing but zeros.
     """
-    return dict(_shown(name, value) for name, value in metrics.items())
+    return {**metrics, **dict(_in_small_units(metrics))}
 
 
-def _shown(name: str, value: float) -> tuple[str, float]:
-    for start, (unit, nats) in _UNITS.items():
-        if name.startswith(start):
-            return f"{name}_{unit}", value / nats
-    return name, value
+def _in_small_units(metrics: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+    for name, value in metrics.items():
+        for start, (unit, nats) in _UNITS.items():
+            if name.startswith(start):
+                yield f"{name}_{unit}", value / nats

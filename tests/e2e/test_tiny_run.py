@@ -118,6 +118,7 @@ def test_what_is_not_aligned_is_one_line_with_the_report_and_exit_code_1(finishe
     found = re.search(told, result.stderr, re.MULTILINE)
     assert found, result.stderr
     report = json.loads(result.stdout)
+    assert report.pop("run_id").startswith("tiny-cpu-check-")
     assert json.loads(Path(urlsplit(found[1]).path).read_text()) == {"schema": 1, **report}
     assert 1e-9 == report["tolerance"] < report["engines"][0]["max"] <= 1e-4
     layers = report["layers"]
