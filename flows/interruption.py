@@ -27,10 +27,10 @@ from tasks.record.run import Run
 T = TypeVar("T")
 _GRACE_S = 15
 """How long the end may take; what is not told by then stays untold."""
-_LISTEN_S = 0.2
-"""How often the signals are taken back: Ray takes SIGTERM as it starts, and answers it with SIGABRT."""
 _LAST_WORD_S = 3
 """Of it, how long for the terminal."""
+_LISTEN_S = 0.2
+"""How often the signals are taken back: Ray takes SIGTERM as it starts, and answers it with SIGABRT."""
 
 
 class Interruption:

@@ -28,7 +28,7 @@ from tasks.write_report import write_report
 def nightly_rl(config: RunConfig, run_id: str | None = None) -> RunReport:
     """Provision, train until the run has its steps, evaluate, release, report.
 
-    Without `run_id` an unfinished run of the same configuration is continued, else a new one begun. A night
+    Without `run_id` an unfinished night of the same configuration is continued, else a new one begun. A night
     whose run somebody is working on by hand is skipped.
     """
     home = Home.find()
