@@ -24,7 +24,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done, 1 failed, 2 yours to mend (a line says how), 130 Ctrl-C, 143 SIGTERM.",
+    epilog="Exit codes: 0 done, 1 failed, 2 yours to mend (a line says how), 129 SIGHUP, 130 Ctrl-C, "
+    "143 SIGTERM.",
 )
 for panel, group in _PANELS.items():
     for command in group.app.registered_commands:
